@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -67,10 +68,24 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
             await wait_until(none_is_counted)
 
 
-@pytest.mark.parametrize("budget", [Budget(200_000, 600.0), Budget(1 << 30, 0.5)])
-async def test_a_client_that_does_not_read_is_disconnected(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "OUTBOX", budget)
-    monkeypatch.setattr("server.realtime.websocket.OUTBOX", budget)
+async def test_an_event_that_does_not_leave_in_time_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.realtime.websocket.OUTBOX", Budget(1 << 20, 0.05))
+    queue = outbox.Outbox()
+    queue.attach()
+    queue(server_event("input_audio_buffer.cleared"))
+
+    async def never_sent(text: str) -> None:
+        await asyncio.Event().wait()
+
+    peer, session, context = SimpleNamespace(send_text=never_sent), SimpleNamespace(outbox=queue), SimpleNamespace()
+    context.session_limits = SessionLimits()
+    async with asyncio.timeout(HANG_S):
+        await websocket._Connection(peer, session, context)._write()  # type: ignore[arg-type]
+    assert queue.stalled.is_set()
+
+
+async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX", Budget(200_000, 60.0))
     # uvicorn would wait 10 s for this client's close frame.
     close_timeout = property(lambda self: 0.2, lambda self, seconds: None)
     monkeypatch.setattr(WebSocketsSansIOProtocol, "close_timeout", close_timeout, raising=False)
