@@ -94,7 +94,7 @@ class ToolRuns:
             return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=invented))))
         sent = json.loads(call.arguments) if traits.outgoing else {}
         for name in traits.outgoing:
-            if value := str(sent.get(name, "")):
+            if value := sent.get(name):
                 sent[name] = said_words(value, prompt)
                 if not sent[name]:
                     _log.warning("%s was not called: nobody has said what it would send", call.name)

@@ -12,8 +12,10 @@ from agent.storage import data_folder, erase_deleted
 from agent.tools.user_data import USER_DATA_FILE, UserData, owner_id
 from cli.console import UserError, stdout, user_errors
 from cli.options import DataOption
+from server.access.keys import KEYS_FILE, KeyStore
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns
+from server.realtime.client_secrets import delete_client_secrets
 from server.realtime.resumptions import delete_records
 from server.shared_store import open_store
 
@@ -37,9 +39,9 @@ def delete(
     records: Annotated[str | None, typer.Option(help="The records of `rejoinder serve --records`.")] = None,
     data: DataOption = None,
 ) -> None:
-    """Delete the turns, usage, timers, notes and session records of a key and of its callers, the turns, timers and
-    notes of a phone number, or the timers and notes of a token. The key itself stays: revoke it first, so that nothing
-    new is kept."""
+    """Delete the turns, usage, timers, notes and records of a key and of its callers, the turns, timers and notes of a
+    phone number, or the timers and notes of a token. A running server forgets the key's stored responses and client
+    secrets within seconds. The key itself stays: revoke it first, so that nothing new is kept."""
     with user_errors():
         named = [(kind, name) for kind, name in (("key", key), ("phone", caller), ("token", token)) if name is not None]
         if len(named) != 1:
@@ -51,9 +53,13 @@ def delete(
         turns = 0 if turn_log is None else delete_turns(turn_log, key=key, caller=caller)
         folder, (kind, name) = data or data_folder(), named[0]
         days = 0 if key is None else delete_usage(folder / USAGE_FILE, key)
+        if key is not None:
+            with closing(KeyStore(folder / KEYS_FILE)) as keys:
+                keys.note_deletion(key)
         if key is not None and records is not None:
             with closing(open_store(records)) as store:
                 delete_records(store, key)
+                delete_client_secrets(store, key)
         if (folder / USER_DATA_FILE).is_file():
             with closing(UserData(folder / USER_DATA_FILE)) as user_data:
                 user_data.forget(owner_id(kind, name if isinstance(name, str) else name.read().strip()))

@@ -104,7 +104,8 @@ def guarded(authenticate: Callable[[Request], ApiKey | None], handler: Handler) 
 
 async def read_json(request: Request, model: type[T]) -> T:
     """The validated body of a request. Raises APIError."""
-    body = await limited(request, JSON_BODY).body()
+    with limited(request, JSON_BODY) as counted:
+        body = await counted.body()
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

@@ -60,6 +60,7 @@ def build_app(
         background: what else runs until the server stops; it begins again if it fails.
     """
     client_secrets = ClientSecrets(records=context.records)
+    context.admission.on_deleted.append(client_secrets.forget)
     resumptions = Resumptions(context.session_limits.resume_s, context.records, lambda: context.admission.limit)
 
     async def realtime(socket: WebSocket) -> None:
@@ -90,6 +91,9 @@ def build_app(
             await stack.enter_async_context(decoder.running())
             if context.tools is not None:
                 await stack.enter_async_context(context.tools.running())
+                if unknown := context.tool_access.tools - context.tools.registry.keys():
+                    # No error: an MCP server may bring them later, and an option may have left them out.
+                    _log.warning("[tools] lists %s, which this server does not have now", ", ".join(sorted(unknown)))
             if context.engine is not None:
                 await read_ahead(context.engine, context.tools)
             if audiosocket is not None:

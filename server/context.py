@@ -15,6 +15,7 @@ from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site, offered_keys
+from server.budgets import CONVERSATION
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store import SharedRecords
@@ -51,7 +52,7 @@ class SessionLimits:
     """
 
     idle_s: float = 900.0
-    max_duration_s: float = 3600.0
+    max_duration_s: float = CONVERSATION.seconds
     resume_s: float = 60.0
 
 

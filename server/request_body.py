@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,28 +13,40 @@ from starlette.types import Message
 
 from server.budgets import Budget
 
+_arriving = Counter[Budget]()
+"""Bytes of the bodies that are being read, by their budget."""
 
-def limited(request: Request, budget: Budget) -> Request:
+
+@contextmanager
+def limited(request: Request, budget: Budget) -> Iterator[Request]:
     """A request of whose body no more is read, and for no longer, than a budget allows. Whatever reads further gets an
-    HTTPException. If the request says that its body is longer, it is raised here."""
+    HTTPException. If the request says that its body is longer, it is raised here. Until the end of the block the body
+    counts towards the total of the budget."""
     too_large = _refused(413, f"the body is larger than {budget.bytes >> 10} KiB")
     if int(request.headers.get("content-length", 0)) > budget.bytes:
         raise too_large
-    left, deadline = budget.bytes, asyncio.get_running_loop().time() + budget.seconds
+    size, deadline = 0, asyncio.get_running_loop().time() + budget.seconds
 
     async def receive() -> Message:
-        nonlocal left
+        nonlocal size
         try:
             async with asyncio.timeout_at(deadline):
                 message = await request.receive()
         except TimeoutError:
             raise _refused(408, f"the body did not arrive within {budget.seconds:g} s") from None
-        left -= len(message.get("body", b""))
-        if left < 0:
+        new = len(message.get("body", b""))
+        if size + new > budget.bytes:
             raise too_large
+        if budget.total is not None and _arriving[budget] + new > budget.total:
+            raise _refused(503, "too many requests are being read: try again soon")
+        size += new
+        _arriving[budget] += new
         return message
 
-    return Request(request.scope, receive)
+    try:
+        yield Request(request.scope, receive)
+    finally:
+        _arriving[budget] -= size
 
 
 def _refused(status: int, sentence: str) -> HTTPException:

@@ -156,14 +156,17 @@ class SQLiteStore:
         with self._transaction() as file:
             file.execute("begin immediate")
             now = self._clock()
-            condition = "where key = ? and value != x'' and expires_at > ?"
             # `returning` gives the new value, so the old one is read in the same transaction.
-            rows = file.execute(f"select value from records {condition}", (key, now)).fetchall()
-            file.execute(f"update records set value = x'', expires_at = ? {condition}", (now + seconds, key, now))
+            query = "select value from records where key = ? and value != x'' and expires_at > ?"
+            rows = file.execute(query, (key, now)).fetchall()
+            if rows:
+                file.execute("update records set value = x'', expires_at = ? where key = ?", (now + seconds, key))
         return bytes(rows[0][0]) if rows else None
 
     def delete(self, key: str) -> None:
         self._execute("delete from records where key = ?", key)
+        with self._transaction() as file:
+            forget_deleted(file)
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         statement = "select key, value from records where substr(key, 1, ?) = ? and value != x'' and expires_at > ?"

@@ -40,6 +40,14 @@ def test_hadolint_accepts_the_dockerfile() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_guide_says_why_checks_of_checkov_are_left_out() -> None:
+    left_out, explained = (
+        set(re.findall(r"CKV\w+", (DEPLOY.parent / name).read_text()))
+        for name in (".ci/run", "docs/guide/deployment.md")
+    )
+    assert left_out == explained != set()
+
+
 def test_bandit_finds_nothing_in_the_packages_that_serve() -> None:
     """At medium severity: the rest are asserts, subprocesses and random numbers."""
     pytest.importorskip("bandit", reason='bandit is not installed: pip install "rejoinder[test]"')

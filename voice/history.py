@@ -5,12 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Literal
 
 from agent.tools.protocol import PENDING_OUTPUT
 from chat.types import Message, ToolCall
 
 Role = Literal["system", "user", "assistant"]
+
+_OBJECT_BYTES = 512
+"""An item or a span without its text."""
 
 
 class UnknownItem(LookupError):
@@ -107,11 +111,21 @@ class FunctionCallOutput:
 HistoryItem = Item | FunctionCall | FunctionCallOutput
 
 
-class History:
-    """The items of one conversation, in order."""
+def item_bytes(item: HistoryItem) -> int:
+    """Bytes of memory that an item takes, about."""
+    spans = item.spans if isinstance(item, Item) else ()
+    return sum((_OBJECT_BYTES + getsizeof(one.text) for one in spans), _OBJECT_BYTES + getsizeof(item.text))
 
-    def __init__(self, items: Iterable[HistoryItem] = ()) -> None:
-        self._items = list(items)
+
+class History:
+    """The items of one conversation, in order.
+
+    Args:
+        max_bytes: of memory. The oldest items are forgotten if all take more when another is added. None for no limit.
+    """
+
+    def __init__(self, items: Iterable[HistoryItem] = (), max_bytes: int | None = None) -> None:
+        self._items, self._max_bytes = list(items), max_bytes
 
     @property
     def items(self) -> tuple[HistoryItem, ...]:
@@ -129,7 +143,17 @@ class History:
             raise ValueError(f"the conversation already has an item with the id {item.id!r}: choose another id")
         index = len(self._items) if after is None else 0 if after == "root" else self._index(after) + 1
         self._items.insert(index, item)
-        return self._items[index - 1].id if index else None
+        previous = self._items[index - 1].id if index else None
+        if self._max_bytes is not None:
+            over = self.size - self._max_bytes
+            while over > 0:
+                over -= item_bytes(self._items.pop(0))
+        return previous
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that the items take."""
+        return sum(map(item_bytes, self._items))
 
     def get(self, item_id: str) -> HistoryItem:
         """The item with this id. Raises UnknownItem."""

@@ -45,6 +45,7 @@ class McpServerConfig(BaseModel):
         read_only: tools that change nothing, so that they are called without asking the user, and before it is certain
             that the turn is over. What the server itself says about that has no effect.
         always_allow: tools that are called without asking the user, although they change something.
+        outgoing: arguments that leave this machine, as of a `ToolTraits`, whichever tools have them.
         allowed_tools: names of the tools to use; None for all.
     """
 
@@ -59,6 +60,7 @@ class McpServerConfig(BaseModel):
     always_allow: Annotated[
         list[str], Field(validation_alias=AliasChoices("alwaysAllow", "autoApprove", "always_allow"))
     ] = []
+    outgoing: list[str] = []
     allowed_tools: Annotated[
         list[str] | None, Field(validation_alias=AliasChoices("allowedTools", "includeTools", "allowed_tools"))
     ] = None
@@ -136,6 +138,9 @@ class McpServerConnection:
                 if asking := [tool.name for tool in tools if tool.traits.consequential]:
                     message = "%s of the MCP server %r ask the user first: list under readOnly what changes nothing"
                     _log.info(message, ", ".join(asking), self._name)
+                if missing := set(self._config.outgoing) - {name for tool in tools for name in tool.traits.outgoing}:
+                    message = "outgoing of the MCP server %r names %s, which none of its tools takes"
+                    _log.warning(message, self._name, ", ".join(sorted(missing)))
                 self._on_tools(tools)
                 self.listed.set()
                 attempt = 0
@@ -162,7 +167,8 @@ class McpServerConnection:
     def _tool(self, client: McpClient, tool: McpTool) -> ServerTool:
         read_only = tool.name in self._config.read_only
         asks = not read_only and tool.name not in self._config.always_allow
-        traits = ToolTraits(read_only=read_only, consequential=asks, timeout_s=CALL_TIMEOUT_S)
+        outgoing = tuple(name for name in self._config.outgoing if name in tool.input_schema.get("properties", {}))
+        traits = ToolTraits(read_only=read_only, consequential=asks, timeout_s=CALL_TIMEOUT_S, outgoing=outgoing)
         declaration = Tool(tool.name, tool.description, tool.input_schema)
         return ServerTool(declaration, traits, partial(self._call, client, tool.name))
 

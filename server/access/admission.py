@@ -172,6 +172,7 @@ class Admission:
         draining: whether nobody is admitted any more.
         num_released: slots that were given back since the start.
         shared: what keys have open on other replicas; None if there are none.
+        on_deleted: forget what is kept for a key, by its name.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class Admission:
         self.dropped_events = self.num_released = 0
         self.draining = False
         self.shared: SharedConversations | None = None
+        self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
         self._released = asyncio.Event()
         self._cpu_s = time.process_time()
 
@@ -393,10 +395,14 @@ class Admission:
             await self._released.wait()
 
     async def supervise(self) -> None:
-        """Count time, and end the conversations of keys that were revoked or are used up. Runs until cancelled."""
+        """Count time, end the conversations of keys that were revoked or are used up, and forget what is kept for keys
+        that were revoked or whose data were deleted. Runs until cancelled."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             self.check_slots()
+            for key in self.keys.deleted():
+                for forget in self.on_deleted:
+                    await forget(key)
             await asyncio.to_thread(self.usage.save)
 
     def check_slots(self) -> None:

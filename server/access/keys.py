@@ -40,6 +40,7 @@ create table if not exists keys (
     created_at real not null,
     revoked_at real
 );
+create table if not exists deletions (id integer primary key autoincrement, name text not null unique);
 """
 
 
@@ -121,6 +122,17 @@ class KeyStore:
         if not changed:
             raise ValueError(f"there is no active key called {name!r}: `rejoinder keys list` shows all")
 
+    def note_deletion(self, name: str) -> None:
+        """The data of a key were deleted. A running server forgets what it keeps for the key in memory."""
+        with self._file:
+            self._file.execute("insert or replace into deletions (name) values (?)", (name,))
+
+    def deletions(self, after: int = 0) -> tuple[list[str], int]:
+        """The keys whose data were deleted after a deletion, and the number of the last deletion."""
+        with closing(self._file.execute("select name, id from deletions where id > ? order by id", (after,))) as rows:
+            found = rows.fetchall()
+        return [name for name, _ in found], found[-1][1] if found else after
+
     def all_keys(self) -> list[ApiKey]:
         """Every key, revoked ones included, oldest first."""
         return self._select("order by created_at")
@@ -133,7 +145,8 @@ class KeyStore:
 
     def _select(self, condition: str, *values: str) -> list[ApiKey]:
         columns = "name, admin, conversations, minutes_per_day, tokens_per_day, created_at, revoked_at"
-        with closing(self._file.execute(f"select {columns} from keys {condition}", values)) as rows:
+        query = f"select {columns} from keys {condition}"  # nosec B608  # both are of this file
+        with closing(self._file.execute(query, values)) as rows:
             return [
                 ApiKey(name, KeyLimits(*limits), bool(admin), created_at, revoked_at)
                 for name, admin, *limits, created_at, revoked_at in rows
@@ -154,6 +167,7 @@ class ApiKeys:
         if start:
             self._chosen[digest(start)] = ApiKey("start", admin=True)
         self._store = store
+        self._last_deletion = 0
 
     @property
     def required(self) -> bool:
@@ -164,6 +178,12 @@ class ApiKeys:
             return bool(self._store.all_keys())
         except sqlite3.Error:
             return True
+
+    @property
+    def names(self) -> set[str]:
+        """Of all keys, revoked ones included. Raises sqlite3.Error."""
+        stored = self._store.all_keys() if self._store is not None else []
+        return {key.name for key in (*self._chosen.values(), *stored)}
 
     def find(self, offered: Iterable[str]) -> ApiKey | None:
         """The active key that a client offered. No key is found while the store cannot be read."""
@@ -191,6 +211,16 @@ class ApiKeys:
             )
         except sqlite3.Error:
             return key
+
+    def deleted(self) -> list[str]:
+        """The names of all keys that were revoked, and of those whose data were deleted since this was last called."""
+        if self._store is None:
+            return []
+        try:
+            names, self._last_deletion = self._store.deletions(self._last_deletion)
+            return names + [key.name for key in self._store.all_keys() if key.revoked_at is not None]
+        except sqlite3.Error:
+            return []  # it is asked again
 
 
 def new_secret() -> str:

@@ -25,6 +25,12 @@ class ToolAccess(BaseModel):
     api: tuple[str, ...] | None = None
     keys: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def tools(self) -> set[str]:
+        """All names of tools in the lists."""
+        lists = (self.web, self.phone, self.api, *self.keys.values())
+        return {name for names in lists for name in names or ()}
+
     def allowed(self, channel: Channel, key: str) -> frozenset[str] | None:
         """The tools that both the channel and the key allow; None for all."""
         by_channel: dict[Channel, tuple[str, ...] | None] = {"web": self.web, "phone": self.phone, "api": self.api}

@@ -137,8 +137,8 @@ class UsageLog:
             return
         updates = ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
         statement = (
-            f"insert into usage (day, key, {', '.join(_COLUMNS)}) values (?, ?{', ?' * len(_COLUMNS)}) "
-            f"on conflict (day, key) do update set {updates}"
+            f"insert into usage (day, key, {', '.join(_COLUMNS)}) "  # nosec B608  # fields of Usage
+            f"values (?, ?{', ?' * len(_COLUMNS)}) on conflict (day, key) do update set {updates}"
         )
         try:
             with self._file:
@@ -226,6 +226,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _rows(file: sqlite3.Connection, since_day: str) -> list[tuple[str, str, Usage]]:
-    statement = f"select day, key, {', '.join(_COLUMNS)} from usage where day >= ? order by day, key"
+    columns = ", ".join(_COLUMNS)
+    statement = f"select day, key, {columns} from usage where day >= ? order by day, key"  # nosec B608  # fields of Usage
     with closing(file.execute(statement, (since_day,))) as rows:
         return [(day, key, Usage(*values)) for day, key, *values in rows]

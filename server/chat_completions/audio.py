@@ -104,12 +104,13 @@ class Transcriptions:
 
 async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
     """The recording and the fields. Raises APIError, and HTTPException if the form cannot be read."""
-    async with limited(request, UPLOAD).form(max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES) as form:
-        fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-        file = form.get("file")
-        if not isinstance(file, UploadFile):
-            raise APIError(400, "send the recording as the form field 'file'", "file")
-        return await file.read(), fields
+    with limited(request, UPLOAD) as counted:
+        async with counted.form(max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES) as form:
+            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise APIError(400, "send the recording as the form field 'file'", "file")
+            return await file.read(), fields
 
 
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:

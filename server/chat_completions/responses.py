@@ -27,9 +27,8 @@ from server.chat_completions.streaming import event, event_stream, unless_discon
 
 @dataclass(frozen=True)
 class _Stored:
-    """A response and the conversation up to it. `owner` is the name of the API key that made it."""
+    """A response and the conversation up to it."""
 
-    owner: str
     messages: tuple[Message, ...]
     body: dict[str, Any]
 
@@ -66,10 +65,14 @@ class Responses(TextEndpoint):
         self._stored.remove(name)
         return JSONResponse({"id": name, "object": "response", "deleted": True})
 
+    async def forget(self, key: str) -> None:
+        """Forget all responses of an API key."""
+        self._stored.forget(key)
+
     def _find(self, name: str, owner: str) -> _Stored:
         """A response of this owner. Others are told that there is none. Raises APIError."""
-        stored = self._stored.get(name)
-        if stored is None or stored.owner != owner:
+        stored = self._stored.get(name, owner)
+        if stored is None:
             message = (
                 f"there is no stored response {name!r}; the newest {STORED_RESPONSES.bytes >> 20} MiB of a key are kept"
             )
@@ -133,7 +136,7 @@ class Responses(TextEndpoint):
         said = messages if response["instructions"] is None else messages[1:]
         calls = [call.arguments for message in said for call in message.tool_calls]
         size = memory(response) + memory([message.content for message in said]) + memory(calls)
-        self._stored.put(response["id"], _Stored(owner, tuple(said), response), size, owner)
+        self._stored.put(response["id"], _Stored(tuple(said), response), size, owner)
 
 
 def _messages(items: Sequence[InputItem]) -> list[Message]:

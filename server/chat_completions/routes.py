@@ -46,6 +46,7 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
         code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)
         responses = Responses(context.engine, context.model, limit)
+        context.admission.on_deleted.append(responses.forget)
         routes += [
             Route("/v1/chat/completions", endpoint(context, chat.handle), methods=["POST"]),
             Route("/v1/responses", endpoint(context, responses.create), methods=["POST"]),

@@ -182,9 +182,9 @@ def delete_turns(path: Path, *, key: str | None = None, caller: str | None = Non
         OSError: the file is missing or not a turn log.
     """
     read_turn_log(path)
-    column, value = ("key", key) if key is not None else ("caller", caller)
+    query = "delete from turns where key = ?" if key is not None else "delete from turns where caller = ?"
     with closing(_open(path)) as file, file:
-        deleted = file.execute(f"delete from turns where {column} = ?", (value,)).rowcount
+        deleted = file.execute(query, (caller if key is None else key,)).rowcount
     erase_deleted(path)
     return deleted
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,10 +31,10 @@ from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import limited
 from server.response_format import StrictModel
-from server.shared_store import SharedRecords
+from server.shared_store import RecordStore, SharedRecords
 from voice.history import new_id
 
-_PREFIX = "ek_"
+_PREFIX, _RECORD_PREFIX = "ek_", "client_secret/"
 
 
 class ExpiresAfter(StrictModel):
@@ -94,6 +95,16 @@ class ClientSecrets:
                 return secret
         return None
 
+    async def forget(self, key: str) -> None:
+        """Forget all secrets that an API key has made here."""
+        records = [_record_key(value) for value in self._secrets.forget(key)]
+
+        def delete(store: RecordStore) -> None:
+            for record in records:
+                store.delete(record)
+
+        await self._records.call(delete)
+
     async def _find(self, value: str) -> ClientSecret | None:
         if not value.startswith(_PREFIX):
             return None
@@ -109,15 +120,24 @@ class ClientSecrets:
 _ADAPTER = TypeAdapter(ClientSecret)
 
 
+def delete_client_secrets(store: RecordStore, key: str) -> None:
+    """Delete the records of the secrets that an API key has made. Raises StoreUnavailable."""
+    for name, encoded in store.scan(_RECORD_PREFIX).items():
+        with suppress(ValidationError):  # another version of the server may have written it
+            if key_name(_ADAPTER.validate_json(encoded).key) == key:
+                store.delete(name)
+
+
 def _record_key(value: str) -> str:
-    return f"client_secret/{digest(value)}"
+    return _RECORD_PREFIX + digest(value)
 
 
 def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -> Route:
     """`POST /v1/realtime/client_secrets`."""
 
     async def create(request: Request) -> Response:
-        body = await limited(request, JSON_BODY).body()
+        with limited(request, JSON_BODY) as counted:
+            body = await counted.body()
         try:
             wanted = ClientSecretRequest.model_validate_json(body or b"{}")
             default = default_config(context.model, context.speech_models.voices.default.name)

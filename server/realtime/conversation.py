@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from agent.tools.user_data import owner_id
 from server.access.admission import Slot
 from server.access.usage import Usage, key_name
+from server.budgets import CONVERSATION, memory
 from server.context import ServerContext
 from server.realtime import events as protocol
 from server.realtime.configuration import (
@@ -46,7 +47,7 @@ from server.realtime.validation import InvalidEvent, errors_in, parse_json, sche
 from server.response_format import ResponseFormat
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
-from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, new_id
+from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, item_bytes, new_id
 from voice.playback import SessionSettings
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
@@ -59,9 +60,6 @@ _log = logging.getLogger("rejoinder.server")
 
 MAX_EVENT_BYTES = 1 << 20
 """Limit of a client event: 16 s of 24 kHz audio. Larger ones would block the other conversations."""
-
-MAX_ITEMS, MAX_CHARACTERS = 2000, 1_000_000
-"""Limits of a conversation: several days of talk."""
 
 MIN_RECORDING_S, MAX_RECORDING_S = 0.1, 120.0
 """Limits of an audio item: those of a spoken turn."""
@@ -85,7 +83,7 @@ class RealtimeConversation:
         restored: the record of a session that goes on here; `resumed` tells its client.
 
     Attributes:
-        configured_bytes: size of all configurations that the client's events made by now.
+        copied_bytes: size of all configurations that the client's events made by now, and of the items they retrieved.
     """
 
     def __init__(
@@ -99,13 +97,13 @@ class RealtimeConversation:
         restored: SessionRecord | None = None,
     ) -> None:
         self._send, self._model, self._language_model = send, context.model, context.new_language_model()
-        self._speech_models, self.configured_bytes = context.speech_models, 0
+        self._speech_models, self.copied_bytes = context.speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
         self._listening = asyncio.Event()
         self._listening.set()
         self._meter, self._audio_in_s, self._audio_out_s = slot.meter, 0.0, 0.0
         self._config = config or default_config(context.model, context.speech_models.voices.default.name)
-        history = History(restored.items if restored is not None else ())
+        history = History(restored.items if restored is not None else (), CONVERSATION.bytes)
         allowed = context.tool_access.allowed(slot.channel, key_name(slot.key))
         self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot), allowed)
         self._mcp = McpTools(
@@ -250,7 +248,9 @@ class RealtimeConversation:
                 self.session.history.delete(client_event.item_id)
                 self._send(server_event("conversation.item.deleted", item_id=client_event.item_id))
             case protocol.ConversationItemRetrieve():
-                self._send(server_event("conversation.item.retrieved", item=self._find_item(client_event.item_id)))
+                item = self._find_item(client_event.item_id)
+                self.copied_bytes += memory(item)
+                self._send(server_event("conversation.item.retrieved", item=item))
             case protocol.ConversationItemTruncate():
                 self._truncate(client_event)
             case protocol.ResponseCreate():
@@ -292,7 +292,7 @@ class RealtimeConversation:
         """
         with errors_in(field):
             config = updated_config(self._config, patch)
-            self.configured_bytes += config_bytes(config)
+            self.copied_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
             if in_conversation:
                 self._check_voice_change(config)
@@ -358,10 +358,10 @@ class RealtimeConversation:
             return
         item, recording = self._read_item(client_event.item, "item")
         items = self.session.history.items
-        if len(items) >= MAX_ITEMS or sum(len(item.text) for item in items) + len(item.text) > MAX_CHARACTERS:
+        if self.session.history.size + item_bytes(item) > CONVERSATION.bytes:
             raise InvalidEvent(
-                f"the conversation has {len(items)} items; the limits are {MAX_ITEMS} items and {MAX_CHARACTERS} "
-                "characters: delete some items first",
+                f"the conversation has {len(items)} items; with this one they would take more than "
+                f"{CONVERSATION.bytes >> 10} KiB of memory: delete some items first",
                 code="conversation_too_long",
                 param="item",
             )

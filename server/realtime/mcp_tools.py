@@ -38,6 +38,9 @@ MAX_LISTING_WAIT_S = 2.0
 """How long a response waits for servers to list their tools. A server has 15 s to list them, but somebody waits for the
 response to begin."""
 
+_MAX_CALLS = 256
+"""Calls that can be approved and retrieved: the newest. An output has 8,000 characters at most."""
+
 CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
 """What a function call of the voice session is on the wire."""
 
@@ -237,6 +240,8 @@ class McpTools:
         kind = {"type": "mcp_approval_request"} if approval else _NOT_RUN
         wire = {"id": item.id, "server_label": server.config.server_label, "name": item.name, "arguments": "", **kind}
         self._calls[item.id] = _Call(server, item, wire)
+        if len(self._calls) > _MAX_CALLS:
+            del self._calls[next(iter(self._calls))]
 
     def kind(self, item_id: str) -> CallKind:
         """What a function call is on the wire."""
@@ -370,19 +375,18 @@ def _is_allowed(allowed: list[str] | McpToolFilter | None, tool: McpTool) -> boo
         return True
     if isinstance(allowed, list):
         return tool.name in allowed
-    return _matches(allowed, tool)
+    return _names(allowed, tool) and allowed.read_only in (None, tool.read_only)
 
 
-def _matches(selection: McpToolFilter, tool: McpTool) -> bool:
-    if selection.tool_names is not None and tool.name not in selection.tool_names:
-        return False
-    return selection.read_only is None or selection.read_only == tool.read_only
+def _names(selection: McpToolFilter, tool: McpTool) -> bool:
+    return selection.tool_names is None or tool.name in selection.tool_names
 
 
 def _needs_approval(required: Literal["always", "never"] | McpApprovalFilter | None, tool: McpTool) -> bool:
-    """Approval is needed unless the client says that it is not."""
+    """Approval is needed unless the client says that it is not. Whatever an MCP server says of its own tools, none
+    counts as one that changes nothing."""
     if required is None or isinstance(required, str):
         return required != "never"
-    if required.always is not None and _matches(required.always, tool):
+    if required.always is not None and _names(required.always, tool):
         return True
-    return required.never is None or not _matches(required.never, tool)
+    return required.never is None or bool(required.never.read_only) or not _names(required.never, tool)

@@ -19,7 +19,7 @@ class Outbox:
     """Queues the events of a conversation for the client that is connected.
 
     Attributes:
-        stalled: set when the client does not read.
+        stalled: set when the client does not read, within the budget.
         dropped: events that no client got.
     """
 
@@ -92,7 +92,9 @@ class ResumableSession:
         self.detached.set()
 
     async def close(self) -> None:
-        """Give back the slot, so that the next caller can have it, and end the conversation."""
+        """Give back the slot, so that the next caller can have it, and end the conversation. Events that were not sent
+        are freed at once: the rest waits for Python's collector."""
+        self.outbox.detach()
         self.slot.count_dropped(self.outbox.dropped)
         self.slot.release()
         await self.conversation.close()

@@ -14,6 +14,7 @@ from server.access.admission import Dismissal, Refused
 from server.access.rate import TokenBucket
 from server.access.usage import current_meter, key_name
 from server.auth import offered_keys
+from server.budgets import OUTBOX
 from server.context import AccessDenied, ServerContext
 from server.realtime import events as protocol
 from server.realtime.client_secrets import ClientSecrets
@@ -29,7 +30,8 @@ slowly, which its own send buffer then feels."""
 
 _BYTES_PER_SECOND, _BYTE_BURST = float(2 << 20), float(8 << 20)
 """Bytes of client events that are read: 24 kHz audio 30 times as fast as it is spoken, and two minutes of it at once.
-An event that changes the configuration costs the size of the whole, because all of that is copied and checked."""
+An event that changes the configuration costs the size of the whole, because all of that is copied and checked, and one
+that retrieves an item costs the size of the item."""
 
 _MAX_FINISH_S = 15.0
 """How long a conversation that is to end may finish its turn."""
@@ -192,7 +194,7 @@ class _Connection:
         """Pass the client's events to the conversation, not faster than the limit."""
         events = TokenBucket(_EVENTS_PER_SECOND, _EVENT_BURST, self._clock)
         read = TokenBucket(_BYTES_PER_SECOND, _BYTE_BURST, self._clock)
-        conversation, configured = self._session.conversation, self._session.conversation.configured_bytes
+        conversation, copied = self._session.conversation, self._session.conversation.copied_bytes
         try:
             while True:
                 message = await self._socket.receive()
@@ -202,8 +204,8 @@ class _Connection:
                 text = message.get("text")
                 # The protocol uses text frames only. A binary frame produces an `error` event instead of being ignored.
                 text = text if text is not None else message["bytes"].decode("utf-8", "replace")
-                cost = len(text) + conversation.configured_bytes - configured
-                configured = conversation.configured_bytes
+                cost = len(text) + conversation.copied_bytes - copied
+                copied = conversation.copied_bytes
                 if (wait_s := max(events.take(), read.take(cost))) > 0:
                     await asyncio.sleep(wait_s)
                 self._last_event_at = self._clock()
@@ -212,9 +214,16 @@ class _Connection:
             self._disconnect_code = self._disconnect_code or 1006
 
     async def _write(self) -> None:
+        outbox = self._session.outbox
         try:
             while True:
-                await self._socket.send_text(await self._session.outbox.next())
+                event = await outbox.next()
+                try:
+                    async with asyncio.timeout(OUTBOX.seconds):
+                        await self._socket.send_text(event)
+                except TimeoutError:
+                    outbox.stalled.set()
+                    return
                 await asyncio.sleep(0)  # lets the event loop detect a lost connection before the next write
         except (WebSocketDisconnect, RuntimeError, OSError):
             self._disconnect_code = self._disconnect_code or 1006

@@ -83,7 +83,10 @@ class ConfigFile:
         except ValidationError as error:
             first = error.errors()[0]
             *tables, key = [part for part in first["loc"] if isinstance(part, str)]
-            raise self._error(sentence(first, key), ".".join([name, *tables]), key) from None
+            message = sentence(first, key)
+            if first["type"] == "extra_forbidden" and not tables:
+                message = f"there is no {key!r} in [{name}]: use {', '.join(model.model_fields)}"
+            raise self._error(message, ".".join([name, *tables]), key) from None
 
     def _problem(self, key: str, value: Any, field: FieldInfo) -> str:
         """What TOML can say and the option cannot, or must not."""

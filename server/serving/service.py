@@ -113,9 +113,11 @@ def load_service(
     _check_exposure(settings, api_keys, loopback=loopback)
     records = SharedRecords(open_store(settings.records) if settings.records else None)
     tools = ServerTools(settings.tool_settings)
-    known = {key.name for key in keys.all_keys()} if keys is not None else set[str]()
-    for name in settings.tool_access.keys.keys() - known:
-        _log.warning("[tools.keys] restricts the key %r, which does not exist", name)
+    if unknown := set(settings.tool_access.keys) - api_keys.names:
+        raise ValueError(
+            f"[tools.keys] has lists for {', '.join(sorted(unknown))}, but no key is called so: `rejoinder keys list` "
+            "shows the names"
+        )
     documents = open_documents(settings.docs, data, console)
     record, candidates = open_record(settings.device, data), list[ModelEntry]()
     model_options: ModelOptions = settings

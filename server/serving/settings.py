@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from agent.credentials import credential_file
 from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess
+from server.budgets import CONVERSATION
 from server.serving.config_file import ConfigFile
 from server.serving.options import AssistantOptions, OptionGroup, option
 from server.telephony.settings import CallSettings
@@ -93,7 +94,9 @@ class LimitOptions(OptionGroup, title="Limits"):
         ge=0.2,
         le=30,
     )
-    max_session_minutes: float = option(60, "Maximum length of a Realtime session.", ge=0.1, le=1440)
+    max_session_minutes: float = option(
+        CONVERSATION.seconds // 60, "Maximum length of a Realtime session.", ge=0.1, le=1440
+    )
     idle_minutes: float = option(15, "Disconnect Realtime clients that send nothing for this long.", ge=0.1, le=1440)
     drain_seconds: float = option(20, "After SIGTERM, how long conversations may finish their turns.", ge=0, le=600)
     hang_seconds: float = option(

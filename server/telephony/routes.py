@@ -256,7 +256,8 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
     media_type, build_document = DOCUMENTS[name]
 
     async def respond(request: Request) -> Response:
-        body = await limited(request, WEBHOOK).body()
+        with limited(request, WEBHOOK) as counted:
+            body = await counted.body()
         form: dict[str, str] = {}
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
 from typer.testing import CliRunner
 
 from agent.tools.user_data import UserData, owner_id
 from cli.main import app as cli
+from model.engine.engine import Engine
+from server.access.admission import Admission
+from server.access.keys import ApiKey, ApiKeys, KeyStore
 from server.access.usage import Usage, UsageLog, read_usage
+from server.chat_completions.responses import Responses
 from server.observability.turn_log import TurnLog, TurnRecord, read_turn_log
+from server.realtime.client_secrets import ClientSecrets
 from server.realtime.session_config import SessionConfig
 from server.realtime.session_record import SessionRecord
-from server.shared_store import SQLiteStore
+from server.shared_store import SharedRecords, SQLiteStore
+from tests.real_time import HANG_S
+from tests.server.live_server import serving
 from voice.history import Item
 
 
@@ -88,9 +99,49 @@ def test_the_records_of_a_keys_sessions_are_deleted(tmp_path: Path) -> None:
     for key in ("alice", "bob"):
         items: list[Any] = [Item("item_1", "user", f"the words of {key}")]
         store.put(f"session/{key}", SessionRecord(key, "sess_1", SessionConfig(), items).encode(), 60)
+    secrets = ClientSecrets(records=SharedRecords(store))
+    for key in ("alice", "bob"):
+        config = SessionConfig(instructions=f"the instructions of {key}")
+        asyncio.run(secrets.create(config, 600, ApiKey(key)))
     delete(tmp_path, "--key", "alice", "--records", str(path))
-    assert b"the words of alice" not in kept(tmp_path) and b"the words of bob" in kept(tmp_path)
+    for what in ("words", "instructions"):
+        assert f"the {what} of alice".encode() not in kept(tmp_path)
+        assert f"the {what} of bob".encode() in kept(tmp_path)
     store.close()
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+def test_a_running_server_forgets_what_it_keeps_for_the_key(
+    revoked: bool, tiny_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.access.admission._CHECK_INTERVAL_S", 0.05)
+    stored = list[Any]()
+    forgotten = threading.Event()
+
+    async def forget(responses: Responses, key: str) -> None:
+        responses._stored.forget(key)
+        stored.extend(responses._stored._entries.values())
+        forgotten.set()
+
+    monkeypatch.setattr(Responses, "forget", forget)
+    keys, records = KeyStore(tmp_path / "keys.sqlite"), SQLiteStore(tmp_path / "records.sqlite")
+    secrets = {name: keys.add(name) for name in ("alice", "bob")}
+    admission = Admission(keys=ApiKeys(store=keys))
+    with serving(engine=tiny_engine, admission=admission, records=SharedRecords(records)) as address:
+        for name, secret in secrets.items():
+            with httpx.Client(headers={"authorization": f"Bearer {secret}"}, base_url=f"http://{address}/v1") as web:
+                asked = {"input": f"A sentence of {name}", "max_output_tokens": 1}
+                assert web.post("/responses", json=asked).status_code == 200
+                session = {"session": {"instructions": f"A sentence of {name}"}}
+                assert web.post("/realtime/client_secrets", json=session).status_code == 200
+        if revoked:
+            keys.revoke("alice")
+        else:
+            delete(tmp_path, "--key", "alice")
+        assert forgotten.wait(HANG_S)
+    assert {entry.owner for entry in stored} == {"bob"}
+    assert b"A sentence of alice" not in kept(tmp_path) and b"A sentence of bob" in kept(tmp_path)
+    keys.close()
 
 
 def test_what_the_server_deletes_leaves_nothing_in_its_files(tmp_path: Path) -> None:

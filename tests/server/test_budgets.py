@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import itertools
-import tracemalloc
-from collections.abc import Callable
-from dataclasses import replace
+import re
+import sys
+import time
+from asyncio.subprocess import PIPE
+from pathlib import Path
 
-import httpx
 import pytest
 
-from server.budgets import CLIENT_SECRETS, OUTBOX, STORED_RESPONSES, TOOL_LISTS, Budget, Kept, memory
-from server.realtime import client_secrets
-from server.realtime.events import server_event
-from server.realtime.resumable_session import Outbox
-from tests.real_time import HANG_S
+from agent.tools.server_tools import ServerTools, ToolSettings
+from model.engine.engine import Engine
+from server.budgets import Budget, Kept
+from tests.real_time import HANG_S, retried_under_load
+from tests.server.budget_attacks import ATTACKS
 from tests.server.live_server import connected, serving, speak_one_turn
+
+MAX_GROWTH_BYTES = 10 << 20
+"""By how much the peak may be higher when a budget is filled again."""
+
+MAX_DELAY_S = 1.0
+"""A turn may take twice as long while a budget is filled, and so much longer."""
 
 
 def test_the_oldest_values_of_an_owner_make_room_and_those_of_others_stay() -> None:
@@ -41,71 +46,69 @@ def test_the_oldest_values_of_an_owner_make_room_and_those_of_others_stay() -> N
     assert kept.get("b") is None
 
 
-def kept_filler(budget: Budget) -> Callable[[], None]:
-    kept, numbers = Kept[str](budget), itertools.count()
-
-    def fill() -> None:
-        for _ in range(2 * budget.bytes // (64 << 10)):
-            value = "é" * (64 << 10)
-            kept.put(f"name {next(numbers)}", value, memory(value))
-
-    return fill
-
-
-def outbox_filler() -> Callable[[], None]:
-    outbox = Outbox()
-
-    def fill() -> None:
-        outbox.attach()
-        while not outbox.stalled.is_set():
-            outbox(server_event("response.output_audio.delta", delta="x" * (64 << 10)))
-
-    return fill
+def test_the_total_of_all_owners_is_limited_and_the_one_with_most_makes_room() -> None:
+    kept = Kept[str](Budget(100, 60.0, 150), lambda: 0.0)
+    for name, owner in (("a", "greedy"), ("b", "greedy"), ("c", "modest"), ("d", "new")):
+        kept.put(name, name, 45, owner)
+    assert [kept.get(name) for name in "abcd"] == [None, "b", "c", "d"]
+    assert kept.get("c", "modest") == "c" and kept.get("c", "greedy") is None
+    assert kept.forget("modest") == ["c"] and kept.get("c") is None
+    kept.put("e", "e", 45, "greedy")
+    assert [kept.get(name) for name in "bde"] == ["b", "d", "e"]
 
 
-@pytest.mark.parametrize("budget", [OUTBOX, CLIENT_SECRETS, STORED_RESPONSES, TOOL_LISTS])
-def test_a_budget_that_is_filled_again_takes_no_more_memory(budget: Budget) -> None:
-    fill, peaks = outbox_filler() if budget is OUTBOX else kept_filler(budget), []
-    tracemalloc.start()
-    try:
-        for _ in range(2):
-            tracemalloc.reset_peak()
-            fill()
-            gc.collect()
-            peaks.append(tracemalloc.get_traced_memory()[1])
-    finally:
-        tracemalloc.stop()
-    assert 0.9 * budget.bytes < peaks[0] < budget.bytes + (10 << 20)
-    assert peaks[1] <= peaks[0] + (10 << 20)
+def peak_bytes() -> int:
+    """The most memory that this process has had since `forget_peak`."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
 
 
-async def test_client_secrets_have_a_budget_and_the_turns_of_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client makes secrets until its budget is full twice, while another one speaks."""
-    monkeypatch.setattr(client_secrets, "CLIENT_SECRETS", replace(CLIENT_SECRETS, bytes=1 << 20))
-    body, peaks, secrets = {"session": {"type": "realtime", "instructions": "x" * 32_000}}, list[int](), list[str]()
-    with serving() as address:
-        async with (
-            httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web,
-            connected(address) as speaker,
-        ):
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
 
-            async def fill() -> None:
-                for _ in range(40):
-                    created = await web.post("/v1/realtime/client_secrets", json=body)
-                    secrets.append(created.json()["value"])
 
-            tracemalloc.start()
-            try:
-                for _ in range(2):
-                    tracemalloc.reset_peak()
-                    done, _ = await asyncio.gather(speak_one_turn(speaker), fill())
-                    assert done["response"]["status"] == "completed"
-                    peaks.append(tracemalloc.get_traced_memory()[1])
-            finally:
-                tracemalloc.stop()
-        assert peaks[1] <= peaks[0] + (10 << 20)
-        valid = []
-        for secret in (secrets[0], secrets[-1]):
-            async with connected(address, subprotocols=["realtime", f"openai-insecure-api-key.{secret}"]) as client:
-                valid.append("xxx" in str(await client.recv()))
-        assert valid == [False, True]
+TOOL = f'''
+def long_winded(name: str) -> str:
+    """{"Say a name. " * 5000}"""
+    return name
+'''
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+@retried_under_load()
+async def test_a_budget_that_is_filled_again_takes_no_more_memory_and_delays_nobody(
+    attack: str, tiny_engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "tools.py").write_text(TOOL)
+    tools = ServerTools(ToolSettings((tmp_path / "tools.py",), builtin=False))
+    with serving(engine=tiny_engine, tools=tools) as address:
+        command = [sys.executable, "-m", "tests.server.budget_attacks", address]
+        attacker = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        commands, answers = attacker.stdin, attacker.stdout
+        assert commands is not None and answers is not None
+
+        async def fill() -> None:
+            commands.write(f"{attack}\n".encode())
+            assert await answers.readline() == b"full\n"
+
+        async with connected(address) as neighbour, asyncio.timeout(2 * HANG_S):
+
+            async def turn_s() -> float:
+                started = time.monotonic()
+                assert (await speak_one_turn(neighbour))["response"]["status"] == "completed"
+                return time.monotonic() - started
+
+            await turn_s()  # the first one takes longer
+            quiet_s = await turn_s()
+            forget_peak()
+            await fill()
+            first = peak_bytes()
+            forget_peak()
+            filling, turns_s = asyncio.create_task(fill()), []
+            while not filling.done():
+                turns_s.append(await turn_s())
+            await filling
+            assert peak_bytes() <= first + MAX_GROWTH_BYTES
+            assert max(turns_s) <= 2 * quiet_s + MAX_DELAY_S
+        commands.close()
+        assert await attacker.wait() == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.history import History, Item, Span, UnknownItem
+from voice.history import History, Item, Span, UnknownItem, item_bytes
 
 
 def response(*clauses: tuple[str, float]) -> Item:
@@ -77,3 +77,14 @@ def test_only_a_response_that_is_long_enough_can_be_truncated() -> None:
         history.truncate("u", 0)
     with pytest.raises(ValueError, match="has 800 ms of audio, less than 801 ms"):
         history.truncate("a", 801)
+
+
+def test_the_oldest_items_make_room_for_new_ones() -> None:
+    history = History(max_bytes=3 * item_bytes(Item("1", "user", "Hello.")))
+    for number in "1234":
+        history.add(Item(number, "user", "Hello."))
+    assert [item.id for item in history.items] == ["2", "3", "4"]
+    assert history.size == 3 * item_bytes(history.items[0])
+    spoken = Item("5", "assistant", "Hello.", spans=[Span("Hello.", 0.0, 400.0)])
+    history.add(spoken)
+    assert [item.id for item in history.items] == ["4", "5"]

@@ -88,7 +88,9 @@ def http_url() -> Iterator[str]:
     thread.join(timeout=HANG_S)
 
 
-async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_url: str) -> None:
+async def test_tools_of_both_kinds_of_servers_are_called(
+    tmp_path: Path, http_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "server.py").write_text(STDIO_SERVER)
     servers = {
         "local": {
@@ -96,6 +98,7 @@ async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_ur
             "args": [str(tmp_path / "server.py")],
             "alwaysAllow": ["fail"],
             "readOnly": ["add"],
+            "outgoing": ["a", "query"],
         },
         "remote": {"url": http_url, "type": "http"},
         "broken": {"command": str(tmp_path / "missing")},
@@ -111,6 +114,8 @@ async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_ur
         traits = {name: conversation.traits(name) for name in ("add", "fail")}
         assert traits["add"] is not None and traits["add"].read_only
         assert traits["fail"] is not None and not traits["fail"].consequential
+        assert (traits["add"].outgoing, traits["fail"].outgoing) == (("a",), ())
+        assert "outgoing of the MCP server 'local' names query, which none of its tools takes" in caplog.text
     assert not tools.registry
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.tools.said_words import said_words
@@ -26,7 +28,11 @@ CONVERSATION = [
         ("garage 4711", ""),
         ("weather-garage ... weather", "weather"),
         ("50 people", "50 people"),
+        (["weather", "garage"], ["weather"]),
+        ({"query": "weather", "hint": "garage", "safe": True}, {"query": "weather", "safe": True}),
+        ([4711, 50], [50]),
+        (4711, None),
     ],
 )
-def test_only_words_of_the_user_and_of_spoken_answers_are_kept(text: str, kept: str) -> None:
+def test_only_words_of_the_user_and_of_spoken_answers_are_kept(text: Any, kept: Any) -> None:
     assert said_words(text, CONVERSATION) == kept

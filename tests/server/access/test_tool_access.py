@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from agent.tools.server_tools import ServerTools, ToolSettings
@@ -13,6 +14,7 @@ from cli.main import app as cli
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
 from server.access.tool_access import ToolAccess
+from server.serving.service import load_service
 from server.serving.settings import ServeSettings
 from tests.server.live_server import connected, receive, serving
 
@@ -75,5 +77,21 @@ def test_the_lists_come_from_the_configuration_file_and_are_printed(tmp_path: Pa
     (tmp_path / "again.toml").write_text(first)
     assert ServeSettings(config=tmp_path / "again.toml").tool_access == access
     (tmp_path / "bad.toml").write_text('[tools]\nweb = ["get_time"]\nfax = []\n')
-    with pytest.raises(ValueError, match="line 3: fax: Extra inputs"):
+    with pytest.raises(ValueError, match=r"line 3: there is no 'fax' in .tools.: use web, phone, api, keys"):
         ServeSettings(config=tmp_path / "bad.toml")
+
+
+def test_a_list_for_a_key_that_does_not_exist_is_an_error_before_any_model_is_loaded(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    with pytest.raises(ValueError, match=r"lists for guest.1, but no key is called so"):
+        load_service(settings.model_copy(update={"data": tmp_path}), Console(), loopback=True)
+
+
+async def test_a_tool_that_does_not_exist_is_named_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = ToolAccess(web=("get_time", "get_tme"), keys={"guest": ("search_wbe",)})
+    with serving(tools=ServerTools(ToolSettings(data=tmp_path)), tool_access=access) as address:
+        async with connected(address) as client:
+            await receive(client, "session.created")
+    assert "[tools] lists get_tme, search_wbe, which this server does not have now" in caplog.text

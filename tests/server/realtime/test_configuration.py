@@ -122,7 +122,7 @@ def test_fields_without_effect_do_not_collect() -> None:
     session = client.last("session.updated")["session"]
     assert session["prompt"] is None and session["tracing"] is None
     assert len(json.dumps(session)) < 10_000
-    assert client.conversation.configured_bytes < 30_000
+    assert client.conversation.copied_bytes < 30_000
 
 
 def test_a_field_without_effect_is_checked_all_the_same() -> None:

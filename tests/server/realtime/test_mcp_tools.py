@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.tools.mcp_tool import McpError, McpTool
+from server.realtime import mcp_tools
 from server.realtime.mcp_tools import NOT_APPROVED
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 
@@ -168,6 +169,37 @@ def test_who_must_approve_is_the_clients_choice(setting: Any, asked: bool) -> No
     client = converse(scenario)
     kind = client.last("response.output_item.done")["item"]["type"]
     assert kind == ("mcp_approval_request" if asked else "mcp_call")
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked"),
+    [
+        ({"never": {"read_only": True}}, True),
+        ({"never": {"read_only": True, "tool_names": ["read_meter"]}}, True),
+        ({"never": {"tool_names": ["read_meter"]}}, False),
+        ({"always": {"read_only": False}, "never": {"tool_names": ["read_meter"]}}, True),
+    ],
+)
+def test_what_a_server_says_of_its_own_tools_replaces_no_approval(setting: Any, asked: bool) -> None:
+    async def scenario(client: McpConversation) -> None:
+        client.language_model.calls = [("read_meter", "{}")]
+        await connect(client, require_approval=setting)
+        await one_turn(client)
+
+    kind = converse(scenario).last("response.output_item.done")["item"]["type"]
+    assert kind == ("mcp_approval_request" if asked else "mcp_call")
+
+
+def test_the_newest_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "_MAX_CALLS", 1)
+
+    async def scenario(client: McpConversation) -> None:
+        await connect(client)
+        for _ in range(2):
+            await one_turn(client)
+
+    mcp = converse(scenario).conversation._mcp
+    assert len(mcp._calls) == 1
 
 
 @pytest.mark.parametrize(

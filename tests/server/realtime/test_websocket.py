@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -67,6 +68,22 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
             await wait_until(none_is_counted)
 
 
+async def test_an_event_that_does_not_leave_in_time_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.realtime.websocket.OUTBOX", Budget(1 << 20, 0.05))
+    queue = outbox.Outbox()
+    queue.attach()
+    queue(server_event("input_audio_buffer.cleared"))
+
+    async def never_sent(text: str) -> None:
+        await asyncio.Event().wait()
+
+    peer, session, context = SimpleNamespace(send_text=never_sent), SimpleNamespace(outbox=queue), SimpleNamespace()
+    context.session_limits = SessionLimits()
+    async with asyncio.timeout(HANG_S):
+        await websocket._Connection(peer, session, context)._write()  # type: ignore[arg-type]
+    assert queue.stalled.is_set()
+
+
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "OUTBOX", Budget(200_000, 60.0))
     # uvicorn would wait 10 s for this client's close frame.
@@ -119,7 +136,7 @@ class _BurstConversation:
         self, send: Callable[[ServerEvent], None], client_gone: threading.Event, closed: threading.Event
     ) -> None:
         self._send, self._client_gone, self._closed = send, client_gone, closed
-        self.configured_bytes, self.resumable = 0, False
+        self.copied_bytes, self.resumable = 0, False
 
     async def receive(self, text: str) -> None:
         while not self._client_gone.is_set():  # noqa: ASYNC110 - the event belongs to another thread
