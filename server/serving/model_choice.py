@@ -156,7 +156,7 @@ def verdicts(store: ModelStore, data: Path | None = None) -> dict[str, str]:
         if not fits_into_memory(model):
             remark = "too large for this machine's memory"
         elif not _is_installed(model, store):
-            remark = ""
+            remark = f"rejoinder models pull {model.name}"
         elif chosen is not None and chosen.model == model:
             remark = f"chosen by auto: {remark}"
         remarks[model.name] = "; ".join(filter(None, [remark, wrong_often(model)]))

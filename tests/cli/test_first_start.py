@@ -17,6 +17,7 @@ from cli.first_start import confirm_downloads, missing_models
 from model.hub.catalog import KOKORO, PIPER_JOE, QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, ModelEntry
 from model.hub.store import ModelStore
 from server.serving.options import ModelOptions
+from tests.conftest import save_tiny_checkpoint
 from tests.model.gguf_files import write_gguf
 from tests.model.hub.hub_client import ROOT, environment
 from tests.model.hub.hub_server import Repository, running_hub
@@ -39,9 +40,10 @@ app(sys.argv[2:])
 
 
 @pytest.fixture
-def weights(tmp_path: Path, tiny_qwen2: Path, tiny_tokenizer: Tokenizer) -> Path:
+def weights(tmp_path: Path, tiny_tokenizer: Tokenizer) -> Path:
     """A small language model, which the hub of a test has in place of the 0.5B."""
-    return write_gguf(tiny_qwen2, tmp_path / "tiny.gguf", tiny_tokenizer, gguf.GGMLQuantizationType.Q8_0)
+    folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=1024)
+    return write_gguf(folder, tmp_path / "tiny.gguf", tiny_tokenizer, gguf.GGMLQuantizationType.Q8_0)
 
 
 class Store(ModelStore):
@@ -81,7 +83,7 @@ def test_without_a_terminal_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def ask_in_a_terminal(weights: Path, answer: bytes, *arguments: str) -> tuple[str, int]:
-    """What a command prints in a terminal where no model is installed, and the bytes that are then in the caches."""
+    """What a command prints in a terminal where no model is installed, and how many copies of the weights it leaves."""
     folder, (terminal, end) = weights.parent / "user", pty.openpty()
     with running_hub() as hub:
         repository = hub.repositories[QWEN_05B.hub_repository] = Repository()
@@ -119,8 +121,8 @@ def ask_in_a_terminal(weights: Path, answer: bytes, *arguments: str) -> tuple[st
                 answer = b""
         process.wait(10)
     os.close(terminal)
-    downloaded = [path for path in folder.rglob("*.gguf*") if path.is_file()]
-    return printed.decode(), sum(path.stat().st_size for path in downloaded)
+    size = weights.stat().st_size
+    return printed.decode(), sum(path.is_file() and path.stat().st_size == size for path in folder.rglob("*"))
 
 
 def test_a_terminal_is_asked_once_and_no_downloads_nothing(weights: Path) -> None:
@@ -135,4 +137,4 @@ def test_yes_downloads_once_and_the_question_is_answered(weights: Path, answer: 
     printed, downloaded = ask_in_a_terminal(weights, answer, "--json", "--no-builtin-tools", *option)
     assert printed.count("[Y/n]") == (0 if option else 1)
     assert "nothing was downloaded" not in printed and '"tokens"' in printed
-    assert downloaded == weights.stat().st_size
+    assert downloaded == 1

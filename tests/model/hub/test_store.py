@@ -33,7 +33,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEntry:
     for n, chunk in enumerate(CHUNKS):
         package = site / f"fake_model_part{n}"
         (package / "data").mkdir(parents=True)
-        (package / "__init__.py").touch()
+        (package / "__init__.py").write_text("raise RuntimeError('a package with weights is never imported')")
         (package / "data" / "part.bin").write_bytes(chunk)
         parts.append(PackagePart(f"fake-model-part{n}", "1.0", f"fake_model_part{n}/data/part.bin"))
     monkeypatch.syspath_prepend(str(site))

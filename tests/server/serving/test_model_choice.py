@@ -169,5 +169,5 @@ def test_the_list_says_what_is_known_of_each_model(tmp_path: Path, monkeypatch: 
     remarks = verdicts(Store(tmp_path, QWEN_05B, QWEN_15B), tmp_path)
     assert remarks[QWEN_15B.name] == "chosen by auto: median 640 ms in its trial"
     assert remarks[QWEN_05B.name].startswith("not tried yet; often wrong")
-    assert remarks[SMOLLM2.name].startswith("often wrong")
+    assert remarks[SMOLLM2.name].startswith("rejoinder models pull smollm2-135m; often")
     assert wrong_often(QWEN_15B) == ""
