@@ -325,6 +325,16 @@ class Planner:
         tools = [] if self.runs is None else self.runs.tools.names()
         return [*tools, *([] if self._documents is None else self._documents.names)]
 
+    @property
+    def pronunciations(self) -> dict[str, str]:
+        """How the user wants words to be said, as earlier conversations have learned."""
+        return {} if self.runs is None else self.runs.tools.pronunciations
+
+    def keep_pronunciations(self, messages: Sequence[Message]) -> None:
+        """Keep what the newest message teaches of pronunciations, if it is the user's."""
+        if self.runs is not None and messages and messages[-1].role == "user":
+            self.runs.tools.add_pronunciations(_ENGLISH.pronunciations(messages[-1].content, _said_last(messages)))
+
     def fork(self) -> Planner:
         """A planner for a response outside the conversation, which uses no tools and no documents."""
         return Planner(self.language_model.fork(), None, None, self._remote, self._now)

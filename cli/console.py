@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from model.checkpoint.gguf import BadModelFile
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 
 stdout, stderr = Console(), Console(stderr=True)
 

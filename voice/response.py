@@ -245,7 +245,8 @@ class Response:
     ) -> None:
         """Generate in steps: the planner says something, or calls tools, whose outputs the next step reads."""
         self.requested.set()
-        self._learned = Lexicon.learned(messages)
+        taught = planner.pronunciations
+        self._learned = Lexicon.learned(messages, taught)
         if self._text:
             self._take_text(self._text, on_text)
             return
@@ -260,7 +261,7 @@ class Response:
             if outputs is None:
                 return
             prompt = [*prompt, *outputs]
-            self._learned = Lexicon.learned(prompt)
+            self._learned = Lexicon.learned(prompt, taught)
 
     async def _step(self, planner: Planner, ask: Ask, on_text: _OnText, *, first: bool) -> str:
         """One step of the planner. Returns the text that a language model has written."""

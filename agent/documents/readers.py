@@ -69,7 +69,7 @@ def read_document(path: Path) -> Document:
         title, read = READERS[path.suffix.lower()](data)
     except ImportError as error:
         raise UnreadableDocument(
-            f'it needs the package {error.name}: run `pip install "rejoinder[documents]"`'
+            f'it needs the package {error.name}: run `pip install --only-binary=:all: "rejoinder[documents]"`'
         ) from None
     except (UnreadableDocument, MemoryError):
         raise

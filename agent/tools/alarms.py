@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -71,6 +71,14 @@ class Alarms:
     def texts(self, owner: str) -> list[str]:
         """An owner's notes, and what their alarms are for."""
         return [*self._data.notes(owner), *(alarm.text for alarm in self._data.alarms(owner))]
+
+    def pronunciations(self, owner: str) -> dict[str, str]:
+        """How an owner wants words to be said."""
+        return self._data.pronunciations(owner)
+
+    def add_pronunciations(self, owner: str, said: Mapping[str, str]) -> None:
+        """Keep how an owner wants words to be said."""
+        self._data.in_background(self._data.add_pronunciations, owner, said)
 
     def forget(self, owner: str) -> None:
         """Forget all that is kept for an owner."""

@@ -84,6 +84,20 @@ class ConversationTools:
         return [*dict.fromkeys(words_in(kept)), *names_in(about)]
 
     @property
+    def pronunciations(self) -> dict[str, str]:
+        """How the user wants words to be said, as earlier conversations have learned."""
+        return self._alarms.pronunciations(self._caller.owner) if self._alarms is not None and self._keeps_notes else {}
+
+    def add_pronunciations(self, said: Mapping[str, str]) -> None:
+        """Keep how the user wants words to be said, for later conversations, if they may have notes."""
+        if said and self._alarms is not None and self._keeps_notes:
+            self._alarms.add_pronunciations(self._caller.owner, said)
+
+    @property
+    def _keeps_notes(self) -> bool:
+        return "write_note" in self._names
+
+    @property
     def declarations(self) -> tuple[Tool, ...]:
         """The tools that may be called, for the language model."""
         return tuple(tool.declaration for tool in self._enabled)

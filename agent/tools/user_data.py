@@ -1,10 +1,11 @@
-"""What people ask the assistant to keep: timers, reminders and notes, in an SQLite file that survives a restart."""
+"""What people ask the assistant to keep: timers, reminders, notes and how names are said, in an SQLite file that
+survives a restart."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_ENTRIES = 200
-"""Timers, reminders and notes of one owner."""
+"""Timers and reminders, notes, or words that are said in a certain way, of one owner."""
 
 MAX_CHARACTERS = 1000
 """Length of a note or of a reminder's text."""
@@ -31,6 +32,9 @@ create table if not exists notes (
     id integer primary key, owner text not null, text text not null, written_at real not null
 );
 create index if not exists notes_owner on notes (owner);
+create table if not exists pronunciations (
+    owner text not null, word text not null, said text not null, primary key (owner, word)
+);
 """
 
 
@@ -125,11 +129,26 @@ class UserData:
             return [text for (text,) in self._reader.execute(query, (owner,))]
 
     def remove_notes(self, owner: str) -> int:
-        """Forget an owner's notes. Returns how many there were."""
+        """Forget an owner's notes, and how words are said. Returns how many notes there were."""
         with self._lock:
             removed = self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
+            self._file.execute("delete from pronunciations where owner = ?", (owner,))
             forget_deleted(self._file)
             return removed
+
+    def add_pronunciations(self, owner: str, said: Mapping[str, str]) -> None:
+        """Keep how words are said. If there are too many, those that were taught first are forgotten."""
+        oldest = "select rowid from pronunciations where owner = ?1 order by rowid desc limit -1 offset ?2"
+        with self._lock:
+            for word, how in said.items():
+                self._file.execute("insert or replace into pronunciations values (?, ?, ?)", (owner, word, how))
+            self._file.execute(f"delete from pronunciations where rowid in ({oldest})", (owner, MAX_ENTRIES))
+
+    def pronunciations(self, owner: str) -> dict[str, str]:
+        """How an owner wants words to be said, the one taught last at the end."""
+        query = "select word, said from pronunciations where owner = ? order by rowid"
+        with self._read_lock:
+            return dict(self._reader.execute(query, (owner,)))
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner, and of that caller's calls with API keys, whose owner is `OWNER@KEY`."""
@@ -142,7 +161,7 @@ class UserData:
     def _forget(self, condition: str, name: str) -> None:
         """Forget what fulfils a condition on a name."""
         with self._lock:
-            for table in ("alarms", "notes"):
+            for table in ("alarms", "notes", "pronunciations"):
                 query = f"delete from {table} where {condition}"  # nosec B608  # both are of this file
                 self._file.execute(query, (name,))
             forget_deleted(self._file)

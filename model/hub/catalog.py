@@ -46,7 +46,7 @@ class ModelEntry:
     licence: str
     files: tuple[ModelFile, ...]
     pip_extra: str
-    """The pip extra that installs the model's packages: `pip install "rejoinder[EXTRA]"`."""
+    """The pip extra that installs the model's packages: `store.pip_command`."""
     hub_repository: str = ""
     """Empty if only packages have the model."""
     main_file: str = ""

@@ -1,20 +1,14 @@
 """Models from the Hugging Face hub: resolved to a commit once, downloaded into the hub's own cache, used offline.
 
-huggingface-hub finds and links the files. Large ones are downloaded here: recent versions of the library (from 1.19)
-delete an interrupted download, and no version compares checksums.
+huggingface-hub finds and links the files; `transfer.py` downloads large ones.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import io
 import json
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +18,16 @@ from filelock import FileLock
 
 from model.hub.reference import HubReference
 from model.hub.selection import HubFile, is_recognizer, select_files
-from model.hub.store import ModelUnavailable, ProgressCallback, cache_folder, file_size, write_atomically
-
-_SPARE_BYTES = 256 << 20
-"""Disk space left free in addition to a download."""
-
-_CHUNK_BYTES = 4 << 20
+from model.hub.store import cache_folder, write_atomically
+from model.hub.transfer import (
+    PARTIAL,
+    HubUnreachable,
+    ModelUnavailable,
+    ProgressCallback,
+    Transfer,
+    file_size,
+    find_problem,
+)
 
 _METADATA_TIMEOUT_S = 10.0
 
@@ -38,10 +36,6 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 ConfigCheck = Callable[[dict[str, Any]], None]
 """Given a model's `config.json` before its weights are downloaded, raises an error if it cannot be run. A GGUF model is
 described by its `model_type` alone."""
-
-
-class HubUnreachable(ModelUnavailable):
-    """The hub does not answer, or an interruption ended a download."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class HubModels:
         model = self._resolve(reference)
         for file in model.files:
             path = self._file(model, file)
-            if path.exists() and _find_problem(path, file, report):
+            if path.exists() and find_problem(path, file.size, file.digest, report, file.path):
                 _blob(path).unlink()
         return self._download(model, reference, report, newest=True)
 
@@ -121,7 +115,7 @@ class HubModels:
             blob = path.resolve()
             path.unlink(missing_ok=True)
             linked = {one.resolve() for one in folder.glob("snapshots/*/**/*") if one.is_symlink()}
-            for unused in {blob, folder / "blobs" / f"{file.digest}.rejoinder.incomplete"} - linked:
+            for unused in {blob, folder / "blobs" / f"{file.digest}{PARTIAL}"} - linked:
                 freed += max(0, file_size(unused))
                 unused.unlink(missing_ok=True)
         self._recorded_file(model.name).unlink(missing_ok=True)
@@ -145,7 +139,9 @@ class HubModels:
         checks = []
         for file in model.files:
             path = self._file(model, file)
-            state = (_find_problem(path, file, report) or "ok") if path.exists() else "missing"
+            state = (
+                (find_problem(path, file.size, file.digest, report, file.path) or "ok") if path.exists() else "missing"
+            )
             checks.append((file.path, state))
         return checks
 
@@ -192,7 +188,7 @@ class HubModels:
         """Ask the hub for the commit and its files, and choose among them."""
         from huggingface_hub import HfApi
 
-        with self._hub_errors(reference):
+        with self._transfer(reference, reference.revision).errors():
             info = HfApi(library_name="rejoinder").model_info(
                 reference.repository, revision=reference.revision, files_metadata=True, timeout=_METADATA_TIMEOUT_S
             )
@@ -243,19 +239,25 @@ class HubModels:
             newest: whether the model's commit is what the revision stands for now.
         """
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
-        disable_progress_bars("huggingface_hub.http_get")  # `report` shows the progress
         missing = [file for file in model.files if file_size(self._file(model, file)) != file.size]
-        self._check_space(reference, model, missing)
+        transfer, blobs = self._transfer(reference, model.commit), self._repository_folder(model.repository) / "blobs"
+        absent = [file for file in missing if file_size(blobs / file.digest) != file.size]
+        with transfer.errors():
+            blobs.mkdir(parents=True, exist_ok=True)
+        transfer.check_space(sum(file.size - max(0, file_size(blobs / f"{file.digest}{PARTIAL}")) for file in absent))
         for file in sorted(missing, key=lambda file: file.is_large):
             if file.is_large:
                 self._check_folder(model)
                 if self._recorded(reference) is None:  # so that an interrupted download continues at the same commit
                     self._record(reference, model)
-            with self._hub_errors(reference):
+            with transfer.errors():
                 if file.is_large:
-                    self._download_blob(model, file, report)
+                    lock = self._cache / ".locks" / blobs.parent.name / f"{file.digest}.lock"
+                    lock.parent.mkdir(parents=True, exist_ok=True)
+                    with FileLock(lock):  # the one that huggingface-hub uses
+                        if file_size(blobs / file.digest) != file.size:
+                            transfer.fetch(file.path, blobs / file.digest, file.size, file.digest, report)
                 hf_hub_download(model.repository, file.path, revision=model.commit, library_name="rejoinder")
         self._check_folder(model)
         if newest and reference.revision != model.commit:  # `hf cache prune` deletes commits to which no ref points
@@ -270,149 +272,8 @@ class HubModels:
         if not model.main_file and config.exists():
             self._check_config(json.loads(config.read_text(encoding="utf-8")))
 
-    def _download_blob(self, model: HubModel, file: HubFile, report: ProgressCallback) -> None:
-        """Download a large file into the cache's blobs, from where an earlier attempt stopped.
-
-        Raises:
-            ModelUnavailable: its checksum is wrong.
-        """
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.file_download import http_get
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-
-        blobs = self._repository_folder(model.repository) / "blobs"
-        blob, partial = blobs / file.digest, blobs / f"{file.digest}.rejoinder.incomplete"
-        lock = self._cache / ".locks" / self._repository_folder(model.repository).name / f"{file.digest}.lock"
-        for folder in (blobs, lock.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock):  # the one that huggingface-hub uses
-            if file_size(blob) == file.size:
-                return
-            with _ReportingFile(partial, file, report) as out:
-                if out.tell() > file.size:
-                    out.truncate(0)
-                    out.seek(0)
-                if out.tell() < file.size:
-                    http_get(
-                        hf_hub_url(model.repository, file.path, revision=model.commit),
-                        out,
-                        resume_size=out.tell(),
-                        headers={**build_hf_headers(library_name="rejoinder"), "Accept-Encoding": "identity"},
-                        expected_size=file.size,
-                        displayed_filename=file.path,
-                    )
-                os.fsync(out.fileno())
-            if problem := _find_problem(partial, file, report):
-                partial.unlink()
-                raise ModelUnavailable(f"the download of {file.path} was damaged and has been deleted ({problem})")
-            os.replace(partial, blob)
-
-    def _check_space(self, reference: HubReference, model: HubModel, missing: list[HubFile]) -> None:
-        if not missing:
-            return
-        self._cache.mkdir(parents=True, exist_ok=True)
-        blobs = self._repository_folder(model.repository) / "blobs"
-        needed = sum(
-            file.size - max(0, file_size(blobs / f"{file.digest}.rejoinder.incomplete"))
-            for file in missing
-            if file_size(blobs / file.digest) != file.size
-        )
-        free = shutil.disk_usage(self._cache).free
-        if needed and free < needed + _SPARE_BYTES:
-            raise ModelUnavailable(self._disk_full(reference, f"{needed / 1e6:,.0f} MB needed, {free / 1e6:,.0f} free"))
-
-    def _disk_full(self, reference: HubReference, detail: str) -> str:
-        return (
-            f"the disk that holds {self._cache} is full, so {reference} cannot be downloaded ({detail}): free some "
-            "space, or set HF_HOME to a folder on another disk"
-        )
-
-    @contextmanager
-    def _hub_errors(self, reference: HubReference) -> Iterator[None]:
-        """Turn what the hub client raises into one sentence."""
-        from huggingface_hub import errors
-
-        page = f"{self._endpoint}/{reference.repository}"
-        try:
-            yield
-        except ModelUnavailable:
-            raise
-        except errors.GatedRepoError:
-            raise ModelUnavailable(
-                f"{reference.repository} is gated: accept its terms at {page}, and set HF_TOKEN or run `hf auth login`"
-            ) from None
-        except errors.RepositoryNotFoundError:
-            raise ModelUnavailable(
-                f"the hub has no model {reference.repository}, or it is private, and no file or folder is called so: "
-                f"check {page}; a private model needs HF_TOKEN or `hf auth login`"
-            ) from None
-        except errors.RevisionNotFoundError:
-            raise ModelUnavailable(
-                f"{reference.repository} has no revision {reference.revision}: choose one of {page}/commits"
-            ) from None
-        except errors.HfHubHTTPError as error:
-            status = error.response.status_code
-            if status in (401, 403):
-                raise ModelUnavailable(
-                    f"the hub refused access to {reference.repository} (status {status}): check HF_TOKEN, or run "
-                    "`hf auth login`"
-                ) from None
-            raise HubUnreachable(
-                f"the hub at {self._endpoint} answered with status {status}: try again later; "
-                "what was downloaded is kept and continued"
-            ) from error
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ModelUnavailable(self._disk_full(reference, str(error))) from error
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise ModelUnavailable(
-                    f"the Hugging Face cache {self._cache} cannot be written ({error}): set HF_HOME to another folder"
-                ) from error
-            raise self._unreachable(reference, error) from error
-        except ValueError as error:
-            raise ModelUnavailable(f"{reference} cannot be downloaded: {error}") from error
-        except Exception as error:  # connection errors of the HTTP library that huggingface-hub uses
-            raise self._unreachable(reference, error) from error
-
-    def _unreachable(self, reference: HubReference, error: Exception) -> HubUnreachable:
-        cause = error.__cause__ or error
-        return HubUnreachable(
-            f"{reference} cannot be downloaded: the connection to the hub at {self._endpoint} failed "
-            f"({type(cause).__name__}: {cause}); check the network and run the command again, what was downloaded is "
-            "kept and continued"
-        )
-
-
-class _ReportingFile(io.FileIO):
-    """A file that is appended to and reports its size."""
-
-    def __init__(self, path: Path, file: HubFile, report: ProgressCallback) -> None:
-        super().__init__(path, "ab")
-        self._hub_file, self._report = file, report
-
-    def write(self, data: Any, /) -> int:
-        written = super().write(data)
-        self._report(self._hub_file.path, self.tell(), self._hub_file.size)
-        return written
-
-
-def _find_problem(path: Path, file: HubFile, report: ProgressCallback) -> str | None:
-    """What is wrong with the content of a file, or None. A file of unknown checksum is only measured."""
-    size = file_size(path)
-    if size != file.size:
-        return f"{path} is {size} bytes and should be {file.size}"
-    if not file.digest:
-        return None
-    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    digest, done = hashlib.sha256() if file.is_large else git, 0
-    with path.open("rb") as source:
-        while block := source.read(_CHUNK_BYTES):
-            digest.update(block)
-            done += len(block)
-            report(f"checking {file.path}", done, size)
-    if digest.hexdigest() == file.digest:
-        return None
-    return f"{path} has the wrong checksum: found {digest.hexdigest()}, and the hub has {file.digest}"
+    def _transfer(self, reference: HubReference, revision: str) -> Transfer:
+        return Transfer(str(reference), reference.repository, revision, self._cache, "HF_HOME")
 
 
 def _blob(path: Path) -> Path:

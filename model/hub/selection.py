@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 
 QUANTIZATIONS = (
     "Q4_K_M", "Q4_K_S", "Q4_K_L", "Q4_K_XL", "Q4_0", "Q4_1",

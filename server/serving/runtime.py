@@ -23,7 +23,8 @@ from model.hub import catalog
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
 from model.hub.selection import is_recognizer
-from model.hub.store import ModelStore, ProgressCallback
+from model.hub.store import ModelStore
+from model.hub.transfer import ProgressCallback
 from server.serving.options import ModelOptions
 
 if TYPE_CHECKING:  # features that are off are not imported

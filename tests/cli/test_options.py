@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cli import report
 from cli.main import app
 from cli.options import as_arguments
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 from server.serving.options import ModelOptions
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from piper import SynthesisConfig
 
-from model.hub.store import ModelStore, ModelUnavailable
+from model.hub.store import ModelStore
+from model.hub.transfer import ModelUnavailable
 from tests.real_time import HANG_S
 from voice.asr import Recognizer
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples

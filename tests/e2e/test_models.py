@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +23,10 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import load_model
+from model.hub.catalog import PIPER_JOE, WHISPER_BASE
+from model.hub.store import ModelStore
 from model.nn.decoder import Decoder
-from tests.e2e.conftest import model_path, synthesize, transcribe
+from tests.e2e.conftest import model_path, skip_or_fail, synthesize, transcribe
 from voice.asr import Recognizer, Utterance
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE
 from voice.audio.echo import ECHO_THRESHOLD, EchoDetector
@@ -30,6 +35,7 @@ from voice.audio.vad import Silero, SpeechDetector, bundled_silero
 from voice.clauses import Clause
 from voice.tts import Voice
 
+ROOT = Path(__file__).parents[2]
 PROMPT = "Explain in a few paragraphs how a bicycle stays upright, and who found that out."
 TEXT = (
     "Bicycles are designed to stay upright, which is a fundamental principle of human movement. This is because the "
@@ -63,6 +69,33 @@ def _transformers_parses_the_file_once() -> Iterator[None]:
         patch.setattr(gguf, "GGUFReader", read)
         patch.setattr(gguf, "get_tensor_name_map", functools.cache(gguf.get_tensor_name_map))
         yield
+
+
+LOADING = """
+import sys
+from model.hub import catalog
+
+models = (catalog.WHISPER_BASE, catalog.PIPER_JOE)
+packages = {part.path.partition("/")[0] for model in models for file in model.files for part in file.parts}
+imported = []
+sys.addaudithook(lambda event, args: imported.append(args[0].partition(".")[0]) if event == "import" else None)
+from model.hub.store import ModelStore
+from voice.asr import Recognizer
+from voice.tts import Voice
+
+recognizer, voice = (ModelStore(hub=False).locate(model.name) for model in models)
+Recognizer(recognizer), Voice(voice)
+print("voice" in imported, packages & {*imported, *sys.modules})
+"""
+
+
+def test_packages_with_weights_are_never_imported(tmp_path: Path) -> None:
+    for model in (WHISPER_BASE, PIPER_JOE):
+        if ModelStore(tmp_path).availability(model) != "installed":
+            skip_or_fail(f"the packages of {model.name} are not installed")
+    variables = {**os.environ, "REJOINDER_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", LOADING], env=variables, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "True set()\n", done.stderr
 
 
 def test_200_greedy_tokens_match_transformers(language_model: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.capture.form_runner import Dialogue
@@ -26,6 +27,7 @@ class FakeTools:
     cancelled: list[str] = field(default_factory=list)
     in_programs: bool = False
     parameter: str = "city"
+    pronunciations: dict[str, str] = field(default_factory=dict)
 
     def traits(self, name: str) -> ToolTraits | None:
         return self.known.get(name)
@@ -35,6 +37,9 @@ class FakeTools:
 
     def names(self) -> list[str]:
         return []
+
+    def add_pronunciations(self, said: Mapping[str, str]) -> None:
+        self.pronunciations |= said
 
     @property
     def functions(self) -> tuple[Tool, ...]:

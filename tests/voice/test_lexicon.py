@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from agent.program.values import local_time
+from agent.tools.alarms import Alarms
+from agent.tools.conversation_tools import ConversationTools
+from agent.tools.server_tools import builtin_tools
+from agent.tools.user_data import MAX_ENTRIES, UserData
 from chat.types import Message
+from tests.fakes import InlineExecutor
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice.kokoro_phonemes import phonemes
@@ -85,6 +92,57 @@ def test_a_conversation_pronounces_names_as_it_was_taught() -> None:
     assert said == "Siobhan from Cork. Thank you, I'll say shivon. shivon from Cork."
 
 
+def test_what_a_user_has_taught_is_said_in_later_conversations_until_the_notes_are_deleted(tmp_path: Path) -> None:
+    data = UserData(tmp_path / "user_data.sqlite", InlineExecutor())
+    alarms = Alarms(data, local_time)
+    registry = {tool.name: tool for tool in builtin_tools(data, alarms)}
+
+    def converse(*questions: str, owner: str = "key:first", enabled: Collection[str] = registry) -> str:
+        """What the voice says last in a new conversation."""
+        tools = ConversationTools(registry, alarms, owner)
+        tools.enable(enabled)
+
+        async def scenario(harness: SessionHarness) -> None:
+            harness.language_model.words = ["Siobhan", " from", " Cork."]
+            for said in (*questions, "Who is that?"):
+                harness.recognizer.text = said
+                await harness.ask_question(6.0)
+
+        spoken = run_session(scenario, tools=tools).voice.pronounced
+        tools.close()
+        return spoken[-1]
+
+    without_notes = [name for name in registry if name != "write_note"]
+    assert converse("Siobhan is pronounced like shivon.", enabled=without_notes) == "shivon from Cork."
+    assert converse() == "Siobhan from Cork."
+    assert converse("Who is that?", "No, it's pronounced Shivon.") == "shivon from Cork."
+    assert converse() == "shivon from Cork."
+    assert converse(owner="key:second") == converse(enabled=without_notes) == "Siobhan from Cork."
+    assert converse("Siobhan is pronounced like sheevon.") == converse() == "sheevon from Cork."
+    assert converse("Siobhan is pronounced like shivon.", owner="") == "shivon from Cork."
+    assert converse(owner="") == "Siobhan from Cork."
+    data.remove_notes("key:first")
+    assert converse() == "Siobhan from Cork." and data.pronunciations("key:first") == {}
+    converse("Siobhan is pronounced like shivon.", owner="key:second")
+    assert data.pronunciations("key:second") == {"Siobhan": "shivon"}
+    data.forget("key:second")
+    assert data.pronunciations("key:second") == {}
+    data.close()
+
+
+def test_an_owner_keeps_as_many_pronunciations_as_notes_the_newest(tmp_path: Path) -> None:
+    data = UserData(tmp_path / "user_data.sqlite")
+    data.add_pronunciations("key:first", {f"Name{n}": f"name-{n}" for n in range(MAX_ENTRIES)})
+    data.add_pronunciations("key:first", {"Name0": "again", "Niamh": "neev"})
+    kept = data.pronunciations("key:first")
+    data.close()
+    assert (
+        len(kept) == MAX_ENTRIES
+        and "Name1" not in kept
+        and list(kept.items())[-2:] == [("Name0", "again"), ("Niamh", "neev")]
+    )
+
+
 def test_what_is_learned_last_counts_and_what_the_assistant_says_teaches_nothing() -> None:
     conversation = [
         Message("system", "You work for Acme Naiad (pronounced NYE-ad)."),
@@ -93,6 +151,8 @@ def test_what_is_learned_last_counts_and_what_the_assistant_says_teaches_nothing
         Message("user", "No, it's pronounced Shivon. And Zoltán is pronounced /z0l/."),
         Message("tool", "Siân (pronounced sian), Naiad (pronounced naid), Zoltán"),
     ]
+    taught = {"Naiad": "nigh-add", "Siobhan": "shove-on", "Zoltán": "/z0l/"}
+    assert Lexicon.learned(conversation, taught).apply("Naiad Siobhan Zoltán") == "nigh-add shivon Zoltán"
     passages = Lexicon.respelled(["Ask Niamh, pronounced niav, or Siân (pronounced see-an)."])
     learned = passages.including(Lexicon.learned(conversation))
     expected = "nye-ad shivon sian niav Zoltán"

@@ -37,7 +37,8 @@ from lab.benchmarks.bfcl.results import Result, Results, ask_all
 from lab.report.own_server import own_server
 from lab.simulator.errors import ServerUnavailable
 from model.hub.catalog import QWEN_15B
-from model.hub.store import ModelStore, ModelUnavailable, verified_checksum
+from model.hub.store import ModelStore, verified_checksum
+from model.hub.transfer import ModelUnavailable
 
 _DEFAULT_KINDS = ("irrelevance", "live_irrelevance", "simple_python", "multiple", "parallel")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,11 @@ class FormTools:
 
     def names(self) -> list[str]:
         return []
+
+    pronunciations: dict[str, str] = field(default_factory=dict)
+
+    def add_pronunciations(self, said: Mapping[str, str]) -> None:
+        self.pronunciations |= said
 
     functions: tuple[Tool, ...] = ()
     replaced: frozenset[str] = frozenset()

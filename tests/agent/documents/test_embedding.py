@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from agent.documents.embedding import EMBEDDING_MODEL, Embedder
-from model.hub.store import ModelStore, ModelUnavailable
+from model.hub.store import ModelStore
+from model.hub.transfer import ModelUnavailable
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ PROGRAM = """
 import shutil, sys
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 
 def check(config):
     if config["model_type"] == "unknown":

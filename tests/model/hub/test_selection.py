@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from model.hub.selection import QUANTIZATIONS, HubFile, quantization, select_files
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 from model.nn.cpu.block_formats import FORMATS
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from model.hub import catalog, store
+from model.hub import catalog
 from model.hub.catalog import ModelEntry, ModelFile, PackagePart
-from model.hub.store import ModelStore, ModelUnavailable
+from model.hub.store import ModelStore
+from model.hub.transfer import ModelUnavailable
 
 CHUNKS = [bytes([n]) * 300_000 for n in range(4)]
 WHOLE = b"".join(CHUNKS)
@@ -32,7 +33,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEntry:
     for n, chunk in enumerate(CHUNKS):
         package = site / f"fake_model_part{n}"
         (package / "data").mkdir(parents=True)
-        (package / "__init__.py").touch()
+        (package / "__init__.py").write_text("raise RuntimeError('a package with weights is never imported')")
         (package / "data" / "part.bin").write_bytes(chunk)
         parts.append(PackagePart(f"fake-model-part{n}", "1.0", f"fake_model_part{n}/data/part.bin"))
     monkeypatch.syspath_prepend(str(site))
@@ -44,7 +45,8 @@ def test_parts_are_joined_in_order_and_progress_is_reported(tmp_path: Path, pack
     reports: list[tuple[str, int, int]] = []
     folder = ModelStore(tmp_path / "models", hub=False).pull(packaged, lambda *report: reports.append(report))
     assert (folder / "model.bin").read_bytes() == WHOLE
-    assert reports[-1] == ("model.bin", len(WHOLE), len(WHOLE))
+    assert ("model.bin", len(WHOLE), len(WHOLE)) in reports
+    assert reports[-1] == ("checking model.bin", len(WHOLE), len(WHOLE))
 
 
 def test_an_existing_file_is_read_again_only_if_it_changed(tmp_path: Path, packaged: ModelEntry) -> None:
@@ -155,7 +157,8 @@ def test_the_local_folder_is_used_before_packages(tmp_path: Path, packaged: Mode
 def test_the_error_for_an_unavailable_model_lists_every_way_to_get_it(tmp_path: Path, packaged: ModelEntry) -> None:
     missing_parts = tuple(replace(part, path=part.path.replace("fake", "absent")) for part in packaged.files[0].parts)
     absent = replace(packaged, files=(replace(packaged.files[0], parts=missing_parts),))
-    with pytest.raises(ModelUnavailable, match=r"pip install .*rejoinder\[fake\].*REJOINDER_MODELS.*nobody/fake"):
+    ways = r"where nobody/fake can be reached, run `pip .*=:all: \"rejoinder\[fake\]\"`, or put .*_MODELS/fake/"
+    with pytest.raises(ModelUnavailable, match=ways):
         ModelStore(tmp_path / "models", hub=False).pull(absent)
 
 
@@ -184,29 +187,6 @@ def test_a_variant_of_a_model_is_located_as_its_file(
     variants = replace(packaged, files=(replace(packaged.files[0], name="loud.bin"),), variants=("loud",))
     monkeypatch.setattr(catalog, "MODELS", (variants,))
     assert ModelStore(tmp_path, hub=False).locate("fake:loud") == tmp_path / "fake" / "loud.bin"
-
-
-def test_the_hub_is_the_last_source_and_its_files_are_checked(
-    tmp_path: Path, packaged: ModelEntry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    downloaded = tmp_path / "downloaded.bin"
-    downloaded.write_bytes(WHOLE)
-    downloads: list[tuple[str, str]] = []
-    absent = replace(
-        packaged, files=(replace(packaged.files[0], parts=(PackagePart("no", "1", "no_such_package/x"),)),)
-    )
-
-    def download(model: ModelEntry, file: ModelFile) -> Path:
-        downloads.append((model.hub_repository, file.hub_path))
-        return downloaded
-
-    monkeypatch.setattr(store, "_from_hub", download)
-    folder = ModelStore(tmp_path / "models", hub=True).pull(absent)
-    assert downloads == [("nobody/fake", "model.bin")]
-    assert (folder / "model.bin").read_bytes() == WHOLE
-    downloaded.write_bytes(WHOLE[:-1] + b"x")
-    with pytest.raises(ModelUnavailable, match="wrong checksum"):
-        ModelStore(tmp_path / "other", hub=True).pull(absent)
 
 
 def test_a_stale_lock_file_does_not_block(tmp_path: Path, packaged: ModelEntry) -> None:

@@ -12,7 +12,8 @@ import pytest
 from model.hub.catalog import QWEN_05B, QWEN_15B, SMOLLM2, ModelEntry
 from model.hub.download import HubModel
 from model.hub.selection import HubFile
-from model.hub.store import ModelStore, ModelUnavailable
+from model.hub.store import ModelStore
+from model.hub.transfer import ModelUnavailable
 from server.serving import general_models, model_choice
 from server.serving.model_choice import (
     PATIENT_MS,
@@ -168,5 +169,5 @@ def test_the_list_says_what_is_known_of_each_model(tmp_path: Path, monkeypatch: 
     remarks = verdicts(Store(tmp_path, QWEN_05B, QWEN_15B), tmp_path)
     assert remarks[QWEN_15B.name] == "chosen by auto: median 640 ms in its trial"
     assert remarks[QWEN_05B.name].startswith("not tried yet; often wrong")
-    assert remarks[SMOLLM2.name].startswith('pip install "rejoinder[smollm2]"')
+    assert remarks[SMOLLM2.name].startswith("rejoinder models pull smollm2-135m; often")
     assert wrong_often(QWEN_15B) == ""

@@ -15,7 +15,7 @@ from rich.console import Console
 from starlette.applications import Starlette
 
 from model.engine.engine import DeviceFailed
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 from server.access.keys import KEYS_FILE, ApiKeys, KeyStore
 from server.serving.run import print_ready, run
 from server.serving.service import checked_access

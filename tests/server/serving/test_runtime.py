@@ -11,7 +11,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from model.checkpoint import long_context
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine, locate_model
 from tests.conftest import save_tiny_checkpoint

@@ -53,8 +53,9 @@ def test_windows_interim_transcripts_languages_and_word_times_work_with_every_sh
     utterance = Utterance(recognizer.for_language("en"))
     utterance.add(NOISE)
     assert utterance.partial() is not None
-    (segment,) = recognizer.transcribe(NOISE, INTERIM_WINDOW)
-    assert segment.text and 0 <= segment.start_s < segment.end_s
+    for language in ("en", "de")[:languages]:
+        (segment,) = recognizer.for_language(language).transcribe(NOISE, INTERIM_WINDOW)
+        assert segment.text and 0 <= segment.start_s < segment.end_s
     words = recognizer.words(NOISE, "first second")
     assert [word.text for word in words] == ["first", "second"]
     assert all(0 <= word.start_s <= word.end_s <= 3 for word in words)
@@ -72,7 +73,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_a_recognizer_of_the_hub_runs_like_the_local_one_also_offline(tmp_path: Path) -> None:
+def test_a_recognizer_of_the_hub_keeps_its_commit_and_runs_like_the_local_one_also_offline(tmp_path: Path) -> None:
     folder = save_whisper(tmp_path / "turbo", mels=128, languages=100)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     with running_hub() as hub:
@@ -82,6 +83,11 @@ def test_a_recognizer_of_the_hub_runs_like_the_local_one_also_offline(tmp_path: 
         def transcripts(*names: str, **variables: str) -> list[str]:
             return run_program(hub, tmp_path, TRANSCRIBE, *names, **variables)
 
+        hub.cut_after, hub.failing_after_cut = [1000], True
+        interrupted = run_commands(hub, tmp_path, "models pull org/turbo")
+        assert "exit 1" in interrupted.stdout and "what was downloaded is kept and continued" in interrupted.stderr
+        hub.failing = False
+        hub.repositories["org/turbo"].commit({**files, "model.bin": b"a later commit"})
         online = transcripts("org/turbo", str(folder))
         assert online[0] == online[1] != "[]"
         assert not any("weights.pt" in path for _, path, _ in hub.requests)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from model.hub.catalog import QWEN_05B, QWEN_15B, ModelEntry
-from model.hub.store import ModelUnavailable
+from model.hub.transfer import ModelUnavailable
 from server.access.adaptive_limit import AdaptiveLimit
 from server.access.admission import Admission
 from server.serving import trial as trial_module
