@@ -191,7 +191,7 @@ def models_verify(
         chosen = (
             ([] if downloaded else [_find(name)])
             if name
-            else [m for m in catalog.MODELS if store.availability(m) == "ready" or (store.folder / m.name).exists()]
+            else [one for one in catalog.MODELS if store.availability(one) == "ready" or store.is_begun(one)]
         )
     if not chosen and not downloaded:
         stdout.print("no model is installed yet: run `rejoinder models pull NAME`")

@@ -115,6 +115,10 @@ class ModelStore:
             folder.rmdir()
         return freed
 
+    def is_begun(self, model: ModelEntry) -> bool:
+        """Whether the store has at least one file of a model."""
+        return any((self.folder / model.name / file.name).exists() for file in model.files)
+
     def availability(self, model: ModelEntry) -> str:
         """`ready` (assembled), `installed` (its packages are installed), or `not installed`."""
         folder = self._folder_of(model)

@@ -161,4 +161,7 @@ def test_a_model_of_the_catalog_is_removed_with_its_packed_weights(
     output = CliRunner().invoke(app, ["models", "remove", catalog.SMOLLM2.name]).output
     assert output.startswith("smollm2-135m is deleted; 7 MB are free again")
     assert not folder.exists() and not packed.exists()
+    folder.mkdir()
+    (folder / ".lock").touch()  # as a download that has failed leaves it
+    assert CliRunner().invoke(app, ["models", "verify"]).exit_code == 0
     assert CliRunner().invoke(app, ["models", "remove", "nothing"]).exit_code == 1
