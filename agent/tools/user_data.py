@@ -142,7 +142,8 @@ class UserData:
         with self._lock:
             for word, how in said.items():
                 self._file.execute("insert or replace into pronunciations values (?, ?, ?)", (owner, word, how))
-            self._file.execute(f"delete from pronunciations where rowid in ({oldest})", (owner, MAX_ENTRIES))
+            query = f"delete from pronunciations where rowid in ({oldest})"  # nosec B608  # it is of this file
+            self._file.execute(query, (owner, MAX_ENTRIES))
 
     def pronunciations(self, owner: str) -> dict[str, str]:
         """How an owner wants words to be said, the one taught last at the end."""
