@@ -330,9 +330,13 @@ class Planner:
         """How the user wants words to be said, as earlier conversations have learned."""
         return {} if self.runs is None else self.runs.tools.pronunciations
 
-    def keep_pronunciations(self, messages: Sequence[Message]) -> None:
-        """Keep what the newest message teaches of pronunciations, if it is the user's."""
-        if self.runs is not None and messages and messages[-1].role == "user":
+    def commit(self, messages: Sequence[Message]) -> None:
+        """A response to this has begun, so it is certain: forms take it, and what the user teaches of pronunciations
+        is kept."""
+        if self.runs is None:
+            return
+        self.runs.forms.commit(messages)
+        if messages and messages[-1].role == "user":
             self.runs.tools.add_pronunciations(_ENGLISH.pronunciations(messages[-1].content, _said_last(messages)))
 
     def fork(self) -> Planner:

@@ -474,7 +474,7 @@ class VoiceSession:
         if response is not None:
             self._speculation = None
             response.metrics.speculation_used = True
-            self._commit(messages)
+            self._planner.commit(messages)
         else:
             self._discard_speculation()
             response = self._playback.create(settings, self._metrics, request.text)
@@ -489,13 +489,8 @@ class VoiceSession:
             response.options = await request.final_settings()
         messages = request.messages(self.history)
         if request.to_conversation and not response.done:
-            self._commit(messages)
+            self._planner.commit(messages)
         return messages
-
-    def _commit(self, messages: list[Message]) -> None:
-        """The user has said this, and a response to it has begun."""
-        self._forms.commit(messages)
-        self._planner.keep_pronunciations(messages)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

@@ -317,7 +317,5 @@ def find_model(name: str, kind: Kind | None = None) -> tuple[ModelEntry, str]:
         if name in model.names:
             return model, f"{name.partition(':')[2]}.bin"
     known = ", ".join(name for model in models for name in model.names)
-    what, hub = ("voice", "") if kind == "voice" else ("model", ", or org/repo on the Hugging Face hub")
-    raise LookupError(
-        f"no {what} is called {name!r}; known {what}s are {known}, or give a path to a file or folder{hub}"
-    )
+    what, others = ("voice", "a path") if kind == "voice" else ("model", "a path or org/repo on the Hugging Face hub")
+    raise LookupError(f"no {what} is called {name!r}; known {what}s are {known}, or give {others}")
