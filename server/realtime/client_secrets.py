@@ -97,13 +97,14 @@ class ClientSecrets:
 
     async def forget(self, key: str) -> None:
         """Forget all secrets that an API key has made here."""
-        records = [_record_key(value) for value in self._secrets.forget(key)]
+        values = self._secrets.forget(key)
 
         def delete(store: RecordStore) -> None:
-            for record in records:
-                store.delete(record)
+            for value in values:
+                store.delete(_record_key(value))
 
-        await self._records.call(delete)
+        if values:  # it is asked every two seconds, for every revoked key
+            await self._records.call(delete)
 
     async def _find(self, value: str) -> ClientSecret | None:
         if not value.startswith(_PREFIX):
