@@ -32,11 +32,11 @@ def reduced(adapter: Adapter, rank: int) -> Adapter:
 
 
 def closest(low: LowRank, rank: int) -> LowRank:
-    """The closest update of a rank. Only matrices of the old rank are decomposed: B A = Q (R Lᵀ) Pᵀ, where B = Q R and
-    Aᵀ = P L."""
+    """The closest update of a rank. Only matrices of the old rank are decomposed: B A = Q (R Sᵀ) Pᵀ, where B = Q R and
+    Aᵀ = P S."""
     q, r = torch.linalg.qr(low.b)
-    p, l = torch.linalg.qr(low.a.T)  # noqa: E741
-    left, strength, right = torch.linalg.svd(r @ l.T)
+    p, s = torch.linalg.qr(low.a.T)
+    left, strength, right = torch.linalg.svd(r @ s.T)
     root = strength[:rank].sqrt()
     return LowRank((p @ right[:rank].T * root).T.contiguous(), q @ left[:, :rank] * root)
 
