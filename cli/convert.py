@@ -345,7 +345,7 @@ def call_gate_command(
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Train a classifier that tells which calls a response needs, of the functions on offer; takes minutes."""
+    """Train a classifier that tells which calls a response needs, of the functions on offer; takes up to an hour."""
     with user_errors():
         instructions = (INSTRUCTIONS, "You are a helpful assistant.")
         training = partial(train_call_gate, instructions=instructions, examples=examples, start=start, seed=seed)
