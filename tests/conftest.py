@@ -106,15 +106,20 @@ def tiny_qwen2(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokeniz
 
 
 @pytest.fixture(scope="session")
-def tiny_engine(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine with a tiny model. It can fill in the middle, and its context holds declarations of tools."""
+def tiny_chat_checkpoint(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that can fill in the middle, and whose context holds declarations of tools."""
     from tests.model.dialogues import with_doubled_weights
 
     tokenizer = Tokenizer.from_str(tiny_tokenizer.to_str())
     fill_in = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in fill_in])
     plain = save_tiny_checkpoint(tmp_path_factory.mktemp("plain"), tokenizer, "qwen2", max_position_embeddings=2048)
-    folder = with_doubled_weights(plain, tmp_path_factory.mktemp("chat"))
-    engine = Engine(lambda: load_model(folder, device="cpu", precision="float32"))
+    return with_doubled_weights(plain, tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture(scope="session")
+def tiny_engine(tiny_chat_checkpoint: Path) -> Iterator[Engine]:
+    """An engine with `tiny_chat_checkpoint`."""
+    engine = Engine(lambda: load_model(tiny_chat_checkpoint, device="cpu", precision="float32"))
     yield engine
     engine.close()

@@ -6,17 +6,18 @@ import asyncio
 import re
 import sys
 import time
-from asyncio.subprocess import PIPE
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from agent.tools.server_tools import ServerTools, ToolSettings
-from model.engine.engine import Engine
 from server.budgets import Budget, Kept
 from tests.real_time import HANG_S, retried_under_load
 from tests.server.budget_attacks import ATTACKS
-from tests.server.live_server import connected, serving, speak_one_turn
+from tests.server.live_server import connected, speak_one_turn
 
 MAX_GROWTH_BYTES = 10 << 20
 """By how much the peak may be higher when a budget is filled again."""
@@ -57,14 +58,28 @@ def test_the_total_of_all_owners_is_limited_and_the_one_with_most_makes_room() -
     assert [kept.get(name) for name in "bde"] == ["b", "d", "e"]
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has had since `forget_peak`."""
-    status = Path("/proc/self/status").read_text()
+def peak_bytes(process: Process) -> int:
+    """The most memory that a process has had since `forget_peak`."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
 
 
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
+def forget_peak(process: Process) -> None:
+    Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+
+
+@asynccontextmanager
+async def started(module: str, *arguments: str) -> AsyncIterator[tuple[Process, StreamWriter, StreamReader]]:
+    """A program of these tests, with its input and output. It ends with its input."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield process, process.stdin, process.stdout
+        process.stdin.close()
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
 
 
 TOOL = f'''
@@ -77,38 +92,34 @@ def long_winded(name: str) -> str:
 @pytest.mark.parametrize("attack", list(ATTACKS))
 @retried_under_load()
 async def test_a_budget_that_is_filled_again_takes_no_more_memory_and_delays_nobody(
-    attack: str, tiny_engine: Engine, tmp_path: Path
+    attack: str, tiny_chat_checkpoint: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "tools.py").write_text(TOOL)
-    tools = ServerTools(ToolSettings((tmp_path / "tools.py",), builtin=False))
-    with serving(engine=tiny_engine, tools=tools) as address:
-        command = [sys.executable, "-m", "tests.server.budget_attacks", address]
-        attacker = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
-        commands, answers = attacker.stdin, attacker.stdout
-        assert commands is not None and answers is not None
+    files = str(tiny_chat_checkpoint), str(tmp_path / "tools.py")
+    async with started("tests.server.budget_server", *files) as (server, _, printed):
+        address = (await printed.readline()).decode().strip()
+        async with started("tests.server.budget_attacks", address) as (_, commands, answers):
 
-        async def fill() -> None:
-            commands.write(f"{attack}\n".encode())
-            assert await answers.readline() == b"full\n"
+            async def fill() -> None:
+                commands.write(f"{attack}\n".encode())
+                assert await answers.readline() == b"full\n"
 
-        async with connected(address) as neighbour, asyncio.timeout(2 * HANG_S):
+            async with connected(address) as neighbour, asyncio.timeout(2 * HANG_S):
 
-            async def turn_s() -> float:
-                started = time.monotonic()
-                assert (await speak_one_turn(neighbour))["response"]["status"] == "completed"
-                return time.monotonic() - started
+                async def turn_s() -> float:
+                    began = time.monotonic()
+                    assert (await speak_one_turn(neighbour))["response"]["status"] == "completed"
+                    return time.monotonic() - began
 
-            await turn_s()  # the first one takes longer
-            quiet_s = await turn_s()
-            forget_peak()
-            await fill()
-            first = peak_bytes()
-            forget_peak()
-            filling, turns_s = asyncio.create_task(fill()), []
-            while not filling.done():
-                turns_s.append(await turn_s())
-            await filling
-            assert peak_bytes() <= first + MAX_GROWTH_BYTES
-            assert max(turns_s) <= 2 * quiet_s + MAX_DELAY_S
-        commands.close()
-        assert await attacker.wait() == 0
+                await turn_s()  # the first one takes longer
+                quiet_s = await turn_s()
+                forget_peak(server)
+                await fill()
+                first = peak_bytes(server)
+                forget_peak(server)
+                filling, turns_s = asyncio.create_task(fill()), []
+                while not filling.done():
+                    turns_s.append(await turn_s())
+                await filling
+                assert peak_bytes(server) <= first + MAX_GROWTH_BYTES
+                assert max(turns_s) <= 2 * quiet_s + MAX_DELAY_S
