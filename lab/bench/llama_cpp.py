@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +43,19 @@ def unavailable_reason(path: Path, device: str) -> str | None:
     return None
 
 
+class LlamaCppFailed(Exception):
+    """llama.cpp ended by itself."""
+
+
 class LlamaCpp:
     """llama.cpp with a loaded model.
 
     Args:
         path: a GGUF file.
         context: tokens that it has room for.
+
+    Raises:
+        LlamaCppFailed: also by `generate`.
     """
 
     def __init__(self, path: Path, context: int) -> None:
@@ -55,7 +63,7 @@ class LlamaCpp:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        self._request({"tokens": [0], "max_tokens": 2})
+        self._request({"tokens": list(range(8)), "max_tokens": 2})
 
     def generate(self, ids: Sequence[int], max_tokens: int) -> Completion:
         """Continue `ids` greedily by at most `max_tokens` tokens."""
@@ -70,11 +78,13 @@ class LlamaCpp:
 
     def _request(self, request: dict[str, object]) -> dict[str, int]:
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # then there is no line to read either
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"llama.cpp exited with code {self._process.wait()}")
+            code = self._process.wait()
+            raise LlamaCppFailed(f"llama.cpp ended with code {code}, so there is no comparison with it")
         response: dict[str, int] = json.loads(line)
         return response
 

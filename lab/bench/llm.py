@@ -21,7 +21,7 @@ from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
 from chat.types import Ask, Message
-from lab.bench.llama_cpp import LlamaCpp, unavailable_reason
+from lab.bench.llama_cpp import LlamaCpp, LlamaCppFailed, unavailable_reason
 from model.decode.draft import Draft
 from model.decode.draft_length import num_rows
 from model.decode.verify import VerificationStep
@@ -158,9 +158,11 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
     try:
         decoder = engine.model.decoder
         reason = unavailable_reason(path, decoder.device.type)
-        if reason is None:
-            llama = LlamaCpp(path, engine.context)
-        else:
+        try:
+            llama = LlamaCpp(path, engine.context) if reason is None else None
+        except LlamaCppFailed as error:
+            reason = str(error)
+        if reason is not None:
             console.print(reason, highlight=False, markup=False)
         drafted, undrafted, llama_speeds = asyncio.run(_measure(engine, llama))
         pairs = list(zip(drafted, undrafted, strict=True))
