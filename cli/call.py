@@ -18,7 +18,7 @@ from cli.console import UserError, say, stdout, user_errors
 from lab.report.corpus import bounds_ms
 from lab.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction
 from lab.simulator.errors import ServerUnavailable
-from lab.simulator.phone import NetworkConditions, Phone, dial
+from lab.simulator.phone import NetworkConditions, Phone, dial, with_token
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.wav import read_wav, write_wav
 
@@ -154,6 +154,10 @@ def call(
     url: Annotated[
         str, typer.Option(help="ws://HOST:PORT/phone, or tcp://HOST:PORT for AudioSocket.")
     ] = "ws://127.0.0.1:8000/phone",
+    phone_secret: Annotated[
+        str,
+        typer.Option(help="The server's, or an API key.", envvar="REJOINDER_PHONE_SECRET", metavar="SECRET"),
+    ] = "",
     parameter: Annotated[list[str] | None, typer.Option(help="A call parameter, NAME=VALUE; may be repeated.")] = None,
     digits: Annotated[str, typer.Option(help="Keys to press before speaking.")] = "",
     jitter: Annotated[float, typer.Option(min=0, max=2000, help="Maximum delay of a frame, in ms.")] = 0.0,
@@ -177,7 +181,7 @@ def call(
             raise UserError("AudioSocket needs a URL tcp://HOST:PORT; other carriers need ws://HOST:PORT/phone")
         parameters = {name: value for name, _, value in pairs}
         network = NetworkConditions(jitter, reorder, loss)
-        plan = CallPlan(url, carrier.value, turns, parameters, network, digits, abruptly)
+        plan = CallPlan(with_token(url, phone_secret), carrier.value, turns, parameters, network, digits, abruptly)
         outcomes = asyncio.run(_place_calls(plan, calls))
         _print(outcomes)
         if out is not None and outcomes[0].received:

@@ -63,13 +63,13 @@ def _with_secrets(options: type[OptionGroup], given: Mapping[str, Any]) -> dict[
     for name, value in given.items():
         field, flag = options.model_fields[name], f"--{name.replace('_', '-')}"
         texts = value if isinstance(value, list) else [value]
-        if any(one == "-" for one in texts) and is_secret(field):
+        if any(one == "-" for one in texts) and (is_secret(field) or field.validation_alias):
             asking.append(flag)
             texts = [sys.stdin.readline().strip() if one == "-" else one for one in texts]
             values[name] = texts if isinstance(value, list) else texts[0]
             if not all(texts):
                 raise ValueError(f"{flag} -: there is no further line on standard input")
-        elif any(is_secret(field, one) for one in texts):
+        elif field.validation_alias and any(is_secret(field, one) for one in texts):
             hint = f"set {field.validation_alias}, or give -"
             message = f"{flag} is in the list of processes, which others can read: {hint}"
             stderr.print(message, soft_wrap=True, markup=False, highlight=False)

@@ -34,6 +34,7 @@ from lab.report.recordings import HELD_OUT, from_folder
 from lab.report.run import Run, read_run
 from lab.report.terminal import print_report
 from lab.simulator.errors import ServerUnavailable
+from lab.simulator.phone import with_token
 from model.hub.catalog import KOKORO
 from model.hub.store import ModelStore, cache_folder, pip_command
 from server.serving.model_choice import resolve_model
@@ -57,7 +58,7 @@ class ReportOptions(ModelOptions, BaseSettings, title="Options"):
     model_config = FROM_ENVIRONMENT
 
     url: str | None = option(None, "A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
-    api_key: SecretStr | None = option(None, "API key of the server, if it requires one.", variable="REJOINDER_API_KEY")
+    api_key: SecretStr | None = option(None, "API key of the server, if it requires one; with --phone its phone secret, too.", variable="REJOINDER_API_KEY")
     corpus: tuple[str, ...] = option(
         (_BUILT_IN,), "`built-in`, `held-out`, or a folder of recordings; repeatable: one is spoken after the other."
     )
@@ -214,7 +215,7 @@ async def _measure_turns(options: ReportOptions, turns: Sequence[SpokenTurn], br
 
         def client_factory(url: str) -> Callable[[], AbstractAsyncContextManager[RealtimeClient]]:
             if options.phone is not None:
-                return partial(connect_phone, url, options.phone)
+                return partial(connect_phone, with_token(url, api_key), options.phone)
             if options.page:
                 return partial(connect_page, url, api_key, browser)
             return partial(connect_realtime, url, api_key, options.eagerness)

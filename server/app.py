@@ -18,6 +18,7 @@ from starlette.routing import Mount, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
+from agent.background_tasks import supervised
 from agent.instructions import INSTRUCTIONS
 from agent.program.prompt import program_messages
 from agent.tools.server_tools import ServerTools
@@ -40,9 +41,6 @@ from server.telephony.routes import Telephony, TelephonySettings, telephony_rout
 from voice.audio.codec import RECOGNITION_RATE
 
 _log = logging.getLogger("rejoinder.server")
-
-_RESTART_S = 1.0
-"""How long work in the background rests after a failure."""
 
 
 def build_app(
@@ -118,16 +116,6 @@ def build_app(
         ],
         middleware=[Middleware(SecurityHeaders)],
     )
-
-
-async def supervised(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do work that never ends, such as keeping records. If it fails, that is logged, and it begins again."""
-    while True:
-        try:
-            return await work()
-        except Exception:
-            _log.exception("work in the background has failed; it begins again")
-            await asyncio.sleep(_RESTART_S)
 
 
 async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:

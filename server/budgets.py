@@ -65,6 +65,10 @@ STORED_RESPONSES = Budget(64 << 20, 86_400.0, 256 << 20)
 """With the conversations up to them, each of which counts in full: those that continue each other share their messages,
 but either may be deleted first."""
 
+# Of all calls together.
+ANNOUNCEMENTS = Budget(16 << 20, 86_400.0)
+"""Greetings and the like, as audio: half an hour in the encoding of most carriers."""
+
 _PURGE_INTERVAL_S = 10.0
 """How often values are dropped whose time is over. Nobody gets them before that either."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from agent.background_tasks import BackgroundTasks
 from agent.capture.commands import is_filler
 from agent.capture.form_runner import FormRunner
 from agent.language_model import LanguageModel
@@ -44,8 +45,6 @@ from voice.unprompted import UnpromptedResponses
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
     from agent.remote.remote_llm import RemoteLLM
-
-T = TypeVar("T")
 
 _NAMED_MESSAGES = 40
 """The newest ones, besides the instructions, whose names the user may say."""
@@ -86,7 +85,8 @@ class VoiceSession:
         self._resampler, self._input, self._band_restorer = InputResampler(), InputBuffer(), TelephoneBandRestorer()
         self._utterance: Utterance | None = None
         self._echo, self._utterance_start_ms, self._item_id = EchoDetector(), 0, ""
-        context = SessionContext(speech_models, self._emit, self._spawn, clock)
+        self._tasks = BackgroundTasks()
+        context = SessionContext(speech_models, self._emit, self._tasks.spawn, clock)
         self._interim = InterimTranscriber(context, self._on_interim_transcript, lambda: self._utterance)
         self._transcripts = TurnTranscripts(context)
         self.check_capacity = self._transcripts.check_capacity
@@ -97,14 +97,13 @@ class VoiceSession:
         self.announce = self._unprompted.announce
         self._forms = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
         self._endpoint_evidence = EndpointEvidence(language_model, speech_models, self._forms)
-        runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result, self._forms)
+        runs = None if tools is None else ToolRuns(tools, self._tasks.spawn, self._unprompted.add_result, self._forms)
         self._planner = Planner(language_model, runs, documents, remote)
         self._playback = Playback(context, self._planner, self.history, self._apply)
         self.heard_ms = self._playback.heard_ms
         self._out_of_band = OutOfBandResponses(context, self._planner)
         self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._prepare()
 
     @cached_property
@@ -252,9 +251,7 @@ class VoiceSession:
         """End the conversation and cancel everything in progress."""
         self._playback.close()
         self._out_of_band.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _prepare(self, *newest: Message) -> None:
         """Let the language model read ahead: the conversation, and what the user has said of the next turn."""
@@ -340,7 +337,7 @@ class VoiceSession:
         audio_probability = self._endpoint_evidence.judge_audio(self._input.since(self._utterance_start_ms))
         speculation = Speculation(action.revision, action.at_ms, metrics, self.settings, transcript)
         self._speculation = speculation
-        speculation.work = self._spawn(self._speculate(speculation, audio_probability))
+        speculation.work = self._tasks.spawn(self._speculate(speculation, audio_probability))
 
     async def _speculate(self, speculation: Speculation, audio_probability: asyncio.Future[float | None]) -> None:
         try:
@@ -370,7 +367,7 @@ class VoiceSession:
         speculation.messages = [*self.history.messages(settings.instructions), Message("user", text)]
         speculation.response = self._playback.create(settings, speculation.metrics)
         speculation.response.generate(self._planner, speculation.messages, settings.deadline)
-        self._spawn(self._report_ready(speculation, speculation.response))
+        self._tasks.spawn(self._report_ready(speculation, speculation.response))
 
     async def _report_ready(self, speculation: Speculation, response: Response) -> None:
         await response.ready.wait()
@@ -491,9 +488,3 @@ class VoiceSession:
         if request.to_conversation and not response.done:
             self._planner.commit(messages)
         return messages
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
@@ -215,6 +215,13 @@ class Phone:
         if frame is not None:
             with suppress(OSError, ConnectionClosed):
                 await self._transport.send(frame)
+
+
+def with_token(url: str, token: str | None) -> str:
+    """The address of a server whose calls need a secret. AudioSocket's have it in their UUID."""
+    if not token or not url.startswith("ws"):
+        return url
+    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode({'token': token})}"
 
 
 @asynccontextmanager

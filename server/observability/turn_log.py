@@ -126,7 +126,7 @@ class TurnLog:
                     if time.monotonic() - pruned_at > _DAY_S:
                         self._prune(file)
                         pruned_at = time.monotonic()
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # of the disk, or of this turn: the next one is written
                 self.dropped += 1
                 self._log_error_once(str(error))
 

@@ -126,11 +126,13 @@ class Resumptions:
         if self._sessions.pop(session.token, None) is None:
             return  # its client has come back to another replica, and it is closed for that
         dismissal = session.slot.dismissal
-        if dismissal is not None and dismissal.code == "server_shutting_down":
-            await self._record([session])
-        elif session.conversation.resumable:
-            await self._forget(session.token)
-        await session.close()
+        try:
+            if dismissal is not None and dismissal.code == "server_shutting_down":
+                await self._record([session])
+            elif session.conversation.resumable:
+                await self._forget(session.token)
+        finally:  # its slot is free, whatever becomes of its record
+            await session.close()
 
     async def close(self) -> None:
         """End every session that waits."""

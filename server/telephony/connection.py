@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
+from agent.background_tasks import BackgroundTasks, supervised
 from server.access.admission import Slot
 from server.access.rate import TokenBucket
 from server.realtime.conversation import RealtimeConversation
@@ -107,7 +109,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._wake, self._has_client_events = asyncio.Event(), asyncio.Event()
         self._outgoing: asyncio.Queue[Frame] = asyncio.Queue(_MAX_UNREAD_FRAMES)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._feed_lock = asyncio.Lock()
 
     async def run(self, detect: Callable[[Frame], Dialect | None]) -> None:
@@ -190,7 +192,8 @@ class Connection:
             self._admitted.slot.caller = started.caller
             self._conversation = self._admitted.open_conversation(on_server_event, restored)
             if call_id:
-                self._spawn(self._admitted.continued.keep(call_id, self._conversation))
+                keep = partial(self._admitted.continued.keep, call_id, self._conversation)
+                self._tasks.spawn(supervised(keep))
         else:
             call.hang_up("every line is busy", settings.busy_farewell, self._loop.time())
         code, reason = NORMAL_CLOSURE, ""
@@ -217,9 +220,10 @@ class Connection:
             _log.exception("the call %s failed", self._name)
             code, reason = INTERNAL_ERROR, "the server failed"
         finally:
-            for task in (*tasks, *self._tasks):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.close()
             if self._admitted is not None and self._conversation is not None:
                 await self._conversation.close()
                 if call_id and code != INTERNAL_ERROR:
@@ -245,7 +249,7 @@ class Connection:
             self._wake.clear()
             call.tick(self._loop.time())
             while call.texts:
-                self._spawn(self._announce(call, call.texts.pop(0)))
+                self._tasks.spawn(self._announce(call, call.texts.pop(0)))
             while call.announcement_audio:
                 _, _, encoding, rate = call.announcement_format
                 samples = decode(call.announcement_audio.pop(0), encoding)
@@ -285,12 +289,6 @@ class Connection:
             await self._has_client_events.wait()
             self._has_client_events.clear()
             await self._feed(call)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that ends with the call."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _announce(self, call: Call, text: str) -> None:
         try:

@@ -121,5 +121,7 @@ def test_secrets_come_from_standard_input_and_those_of_the_command_line_are_warn
     assert done.exit_code == 2 and "there is no further line on standard input" in done.output
     done = CliRunner().invoke(app, [*arguments, "--twilio-token", "-"], input="one\ntwo\nthree\n", env=WIDE)
     assert done.exit_code == 2 and "standard input holds the secrets of one option" in done.output
+    done = CliRunner().invoke(app, ["--records", "-"], input="redis://:pa55@127.0.0.1:6379/0\n", env=WIDE)
+    assert (done.exit_code, done.output, loaded[-1].records) == (0, "", "redis://:pa55@127.0.0.1:6379/0")
     done = CliRunner().invoke(app, ["--twilio-token", "t0ken"], env=WIDE)
     assert "--twilio-token is in the list of processes" in done.output and "t0ken" not in done.output

@@ -6,14 +6,18 @@ import asyncio
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
+from threading import Event
 
 import httpx
+import pytest
 
+from agent import background_tasks
 from agent.instructions import INSTRUCTIONS
 from chat.types import Message
 from model.engine.engine import Engine
 from model.engine.prefix_cache import PrefixCache
-from server.app import supervised
+from server.access.admission import Admission
+from server.realtime.resumptions import Resumptions
 from server.shared_store import SharedRecords, SQLiteStore
 from tests.fakes import run_on_virtual_clock
 from tests.real_time import HANG_S
@@ -74,20 +78,26 @@ def test_every_file_of_the_page_is_package_data() -> None:
     assert not [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)]
 
 
-def test_work_in_the_background_that_fails_begins_again() -> None:
-    begun: list[int] = []
+def test_work_in_the_background_that_fails_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the application itself: one that ended would leave revoked keys their conversations, and records untouched."""
+    monkeypatch.setattr(background_tasks, "_RESTART_S", 0.0)
+    works: list[tuple[type, str]] = [(Admission, "supervise"), (Resumptions, "keep_records")]
+    begun = {name: Event() for _, name in works}
+    for owner, name in works:
+        failing(monkeypatch, owner, name, begun[name])
+    with serving():
+        assert all(event.wait(HANG_S) for event in begun.values())
 
-    async def work() -> None:
-        begun.append(len(begun))
-        if len(begun) < 3:
+
+def failing(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, begun_again: Event) -> None:
+    """Let a method fail the first time it is awaited."""
+    times = list[int]()
+
+    async def work(self: object) -> None:
+        times.append(len(times))
+        if len(times) == 1:
             raise ValueError("a record that cannot be written")
+        begun_again.set()
         await asyncio.Event().wait()
 
-    async def run() -> None:
-        task = asyncio.create_task(supervised(work))
-        await asyncio.sleep(10)
-        assert not task.done()
-        task.cancel()
-
-    run_on_virtual_clock(run)
-    assert begun == [0, 1, 2]
+    monkeypatch.setattr(owner, name, work)
