@@ -58,7 +58,11 @@ class ReportOptions(ModelOptions, BaseSettings, title="Options"):
     model_config = FROM_ENVIRONMENT
 
     url: str | None = option(None, "A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
-    api_key: SecretStr | None = option(None, "API key of the server, if it requires one; with --phone its phone secret, too.", variable="REJOINDER_API_KEY")
+    api_key: SecretStr | None = option(
+        None,
+        "API key of the server, if it requires one; with --phone its phone secret, too.",
+        variable="REJOINDER_API_KEY",
+    )
     corpus: tuple[str, ...] = option(
         (_BUILT_IN,), "`built-in`, `held-out`, or a folder of recordings; repeatable: one is spoken after the other."
     )

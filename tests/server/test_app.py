@@ -19,7 +19,6 @@ from model.engine.prefix_cache import PrefixCache
 from server.access.admission import Admission
 from server.realtime.resumptions import Resumptions
 from server.shared_store import SharedRecords, SQLiteStore
-from tests.fakes import run_on_virtual_clock
 from tests.real_time import HANG_S
 from tests.server.live_server import serving
 from voice.turn_metrics import END_OF_TURN, STAGES

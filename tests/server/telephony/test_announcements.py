@@ -58,10 +58,13 @@ def test_announcements_that_are_kept_have_a_budget(monkeypatch: pytest.MonkeyPat
     assert run_on_virtual_clock(run) == ["One.", "Two.", "Three.", "Two."]
 
 
-def test_an_announcement_is_given_up_once_all_calls_that_wait_for_it_have_ended() -> None:
+def test_an_announcement_is_given_up_once_all_calls_that_wait_for_it_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def run() -> None:
         caller = VirtualCaller()
         announcements = Announcements(caller.speech_models)
+        monkeypatch.setattr(announcements, "_synthesize", lambda *_: asyncio.Event().wait())
         first, second = (
             asyncio.ensure_future(announcements.audio("Hello.", "fake", 1.0, "pcmu", 8000)) for _ in range(2)
         )
