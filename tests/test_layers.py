@@ -28,7 +28,15 @@ LAYERS = {
     "chat": [[""]],
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
-        ["storage", "credentials", "matched_text", "language_model", "instructions", "confirmation"],
+        [
+            "background_tasks",
+            "storage",
+            "credentials",
+            "matched_text",
+            "language_model",
+            "instructions",
+            "confirmation",
+        ],
         ["words", "brevity"],
         ["capture", "program"],
         ["closed_forms", "tools", "remote", "documents"],
