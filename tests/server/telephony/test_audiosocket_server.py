@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from uuid import uuid4
 
 import pytest
 
@@ -14,7 +15,7 @@ from server.telephony import audiosocket_server
 from server.telephony.auth import CarrierAuth
 from server.telephony.settings import CallSettings
 from tests.real_time import HANG_S, retried_under_load
-from tests.server.telephony.live_server import check, live_server, plan
+from tests.server.telephony.live_server import LiveServer, check, live_server, plan
 
 
 @retried_under_load(attempts=3)
@@ -25,6 +26,23 @@ async def test_calls_are_authenticated_by_their_uuid() -> None:
             await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
         parameters = {"uuid": str(carrier_auth.audiosocket_uuid)}
         check(await place_call(plan(server, "audiosocket", parameters=parameters)))
+
+
+@retried_under_load(attempts=3)
+async def test_whoever_guesses_uuids_has_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+    carrier_auth = CarrierAuth(shared_secrets=("s3cret",))
+
+    async def is_closed(server: LiveServer, uuid: str) -> None:
+        async with dial(server.tcp_url, CARRIERS["audiosocket"]({"uuid": uuid})) as phone:
+            await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
+
+    with live_server(carrier_auth=carrier_auth) as server:
+        for _ in range(10):
+            await is_closed(server, str(uuid4()))
+        await is_closed(server, str(carrier_auth.audiosocket_uuid))
+        assert "too many wrong UUIDs or secrets came from this address" in caplog.text
+        await asyncio.sleep(1.1)  # the first pause
+        check(await place_call(plan(server, "audiosocket", parameters={"uuid": str(carrier_auth.audiosocket_uuid)})))
 
 
 @retried_under_load(attempts=3)
