@@ -273,7 +273,7 @@ class Planner:
             outcome = run_program(program, now, functions)
             speech = " ".join(answer(value, unit, now) for value, unit in outcome.answers)
         except BadProgram as error:
-            _log.info("the program for a task could not be run: %s", error)
+            _log.info("the program for a task, of %d characters, could not be run", len(program))
             if error.begin and not evidence.program_begin:
                 return replace(evidence, program_begin=error.begin)
             return replace(evidence, is_task=False)

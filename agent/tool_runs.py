@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -150,8 +151,9 @@ class ToolRuns:
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
             return ToolOutput(text, failed=True)
         except Exception as error:
-            # Not its message, which may quote the user. Of what the tool did not expect there is a traceback.
-            _log.warning("%s failed (%s)", call.name, type(error).__name__, exc_info=not isinstance(error, ValueError))
+            # Not its message, which may quote the user. Of what the tool did not expect it says where.
+            where = "" if isinstance(error, ValueError) else "".join(traceback.format_tb(error.__traceback__))
+            _log.warning("%s failed (%s)%s", call.name, type(error).__name__, where and f":\n{where.rstrip()}")
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
     def opening(self, messages: Sequence[Message]) -> str:

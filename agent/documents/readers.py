@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -25,6 +26,12 @@ MAX_FILE_BYTES = 64 << 20
 
 _MAX_UNPACKED_BYTES = 256 << 20
 """Of the parts of a DOCX file, which is an archive: a small one can hold any number of bytes."""
+
+_MAX_TAGS = 200_000
+"""Of an HTML file. A book has fewer; each takes about a kilobyte of memory, and nests as deep as there are tags."""
+
+_MAX_COLUMNS = 63
+"""Word's own limit."""
 
 _MAX_TITLE_WORDS = 10
 """A title is spoken before an answer. A longer one is no title, but a sentence."""
@@ -71,8 +78,10 @@ def read_document(path: Path) -> Document:
         raise UnreadableDocument(
             f'it needs the package {error.name}: run `pip install --only-binary=:all: "rejoinder[documents]"`'
         ) from None
-    except (UnreadableDocument, MemoryError):
+    except UnreadableDocument:
         raise
+    except (MemoryError, RecursionError):
+        raise UnreadableDocument("its parts are nested too deeply, or too many: split it") from None
     except Exception as error:  # whatever a parser raises for a damaged file
         reason = str(error) or type(error).__name__
         raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
@@ -220,7 +229,10 @@ _HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcapt
 
 def _read_html(data: bytes) -> tuple[str, list[Block]]:
     from bs4 import BeautifulSoup
+    from bs4.element import NavigableString, Tag
 
+    if data.count(b"<") > _MAX_TAGS:
+        raise UnreadableDocument(f"it has more than {_MAX_TAGS:,} tags: split it")
     soup: Any = BeautifulSoup(data, "html.parser")
     for element in soup.find_all(_SKIPPED):
         element.decompose()
@@ -228,29 +240,29 @@ def _read_html(data: bytes) -> tuple[str, list[Block]]:
     title = _one_line(soup.title.get_text(" ")) if soup.title is not None else ""
     if soup.head is not None:
         soup.head.decompose()
-    for element in soup.find_all([*_HTML_HEADINGS, "table", *_HTML_BLOCKS]):
-        if element.name != "table" and element.find_parent("table") is not None:
+    blocks = (*_HTML_HEADINGS, "table", *_HTML_BLOCKS)
+    block_of, table_of = dict[int, Any](), dict[int, Any]()  # of each element, itself included
+    own_text = defaultdict[int, list[str]](list)  # of each block, without that of the blocks inside it
+    for node in soup.descendants:
+        block, table = block_of.get(id(node.parent)), table_of.get(id(node.parent))
+        if isinstance(node, Tag):
+            block_of[id(node)] = node if node.name in blocks else block
+            table_of[id(node)] = table or (node if node.name == "table" else None)
+        elif type(node) is NavigableString and block is not None:  # no comment, which is one of its subclasses
+            own_text[id(block)].append(str(node))
+    for element in soup.find_all(blocks):
+        table = table_of[id(element)]
+        if table is not None and table is not element:  # elements are compared by all that is in them
             continue  # its table has it
-        if element.name == "table":
-            if element.find_parent("table") is None:
-                rows = [row.find_all(["td", "th"]) for row in element.find_all("tr")]
-                outline.add_table([[_one_line(cell.get_text(" ")) for cell in row] for row in rows])
+        if table is not None:
+            own_rows = [row for row in element.find_all("tr") if row.find_parent("table") is element]
+            rows = [row.find_all(["td", "th"], recursive=False) for row in own_rows]
+            outline.add_table([[_one_line(cell.get_text(" ")) for cell in row] for row in rows])
         elif element.name in _HTML_HEADINGS:
             outline.add_heading(int(element.name[1]), element.get_text(" "))
-        elif text := _own_text(element):
+        elif text := _one_line("".join(own_text[id(element)])):
             outline.add(text)
     return outline.title or title, outline.blocks
-
-
-def _own_text(element: Any) -> str:
-    """The text of an HTML element that is in no block inside it."""
-    inner = (*_HTML_HEADINGS, "table", *_HTML_BLOCKS)
-    parts = [
-        str(text)
-        for text in element.find_all(string=True)
-        if type(text).__name__ == "NavigableString" and text.find_parent(inner) is element
-    ]
-    return _one_line("".join(parts))
 
 
 def _read_pdf(data: bytes) -> tuple[str, list[Block]]:
@@ -286,7 +298,7 @@ def _read_docx(data: bytes) -> tuple[str, list[Block]]:
     outline = _Outline()
     for content in document.iter_inner_content():
         if isinstance(content, Table):
-            outline.add_table([[_one_line(cell.text) for cell in row.cells] for row in content.rows])
+            outline.add_table(_docx_rows(content))
             continue
         style = (content.style.name or "") if content.style is not None else ""
         if style == "Title":
@@ -296,6 +308,23 @@ def _read_docx(data: bytes) -> tuple[str, list[Block]]:
         else:
             outline.add(content.text)
     return document.core_properties.title or outline.title, outline.blocks
+
+
+def _docx_rows(table: Any) -> list[list[str]]:
+    """The texts of a table. A cell that spans columns or rows is in each of them, but not in as many as it says, which
+    may be any number: `row.cells` would make so many."""
+    from docx.table import _Cell
+
+    rows = list[list[str]]()
+    for row in table.rows:
+        above, texts = rows[-1] if rows else [], list[str]()
+        for cell in row._tr.tc_lst:
+            column = len(texts)
+            goes_on = cell.vMerge == "continue" and column < len(above)
+            text = above[column] if goes_on else _one_line(_Cell(cell, table).text)
+            texts += [text] * min(cell.grid_span, _MAX_COLUMNS - column)
+        rows.append(texts)
+    return rows
 
 
 READERS: dict[str, Callable[[bytes], tuple[str, list[Block]]]] = {

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,6 +29,9 @@ from model.checkpoint.rope import RopeParameters, rope_from_config, rotary_frequ
 from model.checkpoint.tokenizer import TextTokenizer
 
 _log = logging.getLogger("rejoinder.model")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
 """Families that can be read from GGUF files. Diffusion models are published as safetensors."""
@@ -101,8 +105,27 @@ def gguf_name(name: str) -> str:
     return f"{_GGUF_NAMES[stem]}.{kind}"
 
 
+def _reading_metadata(
+    method: Callable[Concatenate[GGUFCheckpoint, P], R],
+) -> Callable[Concatenate[GGUFCheckpoint, P], R]:
+    """Decorate what reads the metadata of a file, which may hold anything. Raises BadModelFile."""
+
+    @wraps(method)
+    def read(checkpoint: GGUFCheckpoint, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(checkpoint, *args, **kwargs)
+        except BadModelFile:
+            raise
+        except KeyError as error:
+            raise BadModelFile(f"{checkpoint.path} lacks the metadata {error}: it is not a complete model") from None
+        except Exception as error:  # also of the tokenizers package, which declares none
+            raise BadModelFile(f"the metadata of {checkpoint.path} is damaged ({error}): download it again") from None
+
+    return read
+
+
 class GGUFCheckpoint:
-    """A checkpoint in one GGUF file.
+    """A checkpoint in one GGUF file. What its metadata lack, or have of another type, is a BadModelFile.
 
     Attributes:
         path: the file or folder it was opened from.
@@ -116,13 +139,9 @@ class GGUFCheckpoint:
         family = str(self._metadata.get("general.architecture"))
         if family not in _GGUF_FAMILIES:
             raise BadModelFile(f"{path} is a {family!r} model; supported in GGUF files are {', '.join(_GGUF_FAMILIES)}")
-        try:
-            self.config = self._config(family)
-        except KeyError as error:
-            raise BadModelFile(f"{path} lacks the metadata {error}: it is not a complete {family} model") from None
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise BadModelFile(f"the metadata of {path} is damaged ({error}): download it again") from None
+        self.config = self._config(family)
 
+    @_reading_metadata
     def _config(self, family: str) -> DecoderConfig:
         def value(key: str) -> Any:
             return self._metadata[f"{family}.{key}"]
@@ -175,6 +194,7 @@ class GGUFCheckpoint:
             return replace(stored, blocks=rows.numpy())
         return stored
 
+    @_reading_metadata
     def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
         """The parameters of its rotary position embedding.
 
@@ -195,6 +215,7 @@ class GGUFCheckpoint:
             return RopeParameters(frequencies / self._file.tensor("rope_freqs.weight"))
         return RopeParameters(frequencies)
 
+    @_reading_metadata
     def tokenizer(self) -> TextTokenizer:
         """The checkpoint's tokenizer."""
         return TextTokenizer.from_gguf(self._metadata)
@@ -204,12 +225,14 @@ class GGUFCheckpoint:
         template = self._metadata.get("tokenizer.chat_template")
         return None if template is None else str(template)
 
+    @_reading_metadata
     def template_tokens(self) -> dict[str, str]:
         """The text of the tokens that chat templates call `bos_token` and `eos_token`."""
         texts = self._metadata["tokenizer.ggml.tokens"]
         ids = {name: self._metadata.get(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
         return {name: texts[token] for name, token in ids.items() if token is not None}
 
+    @_reading_metadata
     def stop_tokens(self) -> frozenset[int]:
         """Ids of the tokens that end a response."""
         keys = ("eos_token_id", "eot_token_id", "eom_token_id")

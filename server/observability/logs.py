@@ -21,10 +21,10 @@ _PATTERNS = (
     (re.compile(r"(openai-insecure-api-key\.|rejoinder-resume\.)[\w.~+/=-]+"), r"\1[hidden]"),
     (re.compile(r"([?&](?:token|api_key|key|secret)=)[^&\s'\"]+"), r"\1[hidden]"),
     (re.compile(r"(?<!\w)[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "[e-mail]"),
-    (re.compile(r"(?<![\w.:+-])\+\d(?:[ ()-]{0,2}\d){6,14}(?![\w-])"), "[number]"),
-    (re.compile(r"(?<![\w.:+-])\(?\d{3}\)?[ -]\d{3}[ -]\d{4}(?![\w-])"), "[number]"),
-    (re.compile(r"(?<![\w.:+-])\d{4}[ -]\d{4,6}[ -]\d{4,5}(?:[ -]\d{1,7})?(?![\w-])"), "[number]"),
-    (re.compile(r"(?<![\w.:+-])\d{9,19}(?![\w%-]|\.\d)"), "[number]"),
+    (re.compile(r"(?<![\w.+-])\+\d(?:[ ()-]{0,2}\d){6,14}(?![\w-])"), "[number]"),
+    (re.compile(r"(?<![\w.+-])\(?\d{3}\)?[ -]\d{3}[ -]\d{4}(?![\w-])"), "[number]"),
+    (re.compile(r"(?<![\w.+-])\d{4}[ -]\d{4,6}[ -]\d{4,5}(?:[ -]\d{1,7})?(?![\w-])"), "[number]"),
+    (re.compile(r"(?<![\w.+-])\d{9,19}(?![\w%-]|\.\d)"), "[number]"),
 )
 """What is replaced. Numbers of 9 to 19 digits are those of telephones and payment cards, which are also written in
 groups; the server's own figures are shorter."""

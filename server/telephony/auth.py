@@ -200,7 +200,7 @@ def candidate_urls(scheme: str, host: str, path: str, query: str, public_url: st
     if public_url:
         hosts.insert(0, urlsplit(public_url).netloc)
     urls = []
-    for name in hosts:
+    for name in filter(_is_host, hosts):
         bare = name.removesuffix(":443").removesuffix(":80")
         for secure, port in (("s", ":443"), ("", ":80")):
             urls += [
@@ -208,6 +208,14 @@ def candidate_urls(scheme: str, host: str, path: str, query: str, public_url: st
                 for netloc in dict.fromkeys((name, bare, bare + port))
             ]
     return list(dict.fromkeys(urls))
+
+
+def _is_host(name: str) -> bool:
+    """Whether a `Host` header can be part of a URL. No carrier signs another one."""
+    try:
+        return urlsplit(f"//{name}").netloc == name
+    except ValueError:  # such as half of an IPv6 address
+        return False
 
 
 def _plivo_signed_text(url: str, request: CarrierRequest) -> str:

@@ -180,10 +180,15 @@ def parse_json(frame: Frame) -> dict[str, Any]:
     try:
         message = from_json(frame, allow_inf_nan=False)
     except ValueError:
-        raise BadCall(f"this frame is not JSON: {frame[:60]!r}", 1007) from None
+        raise BadCall(f"this frame is not JSON: {described(frame)}", 1007) from None
     if not isinstance(message, dict):
-        raise BadCall(f"a message must be a JSON object, not {frame[:60]!r}", 1007)
+        raise BadCall(f"a message must be a JSON object, not {described(frame)}", 1007)
     return message
+
+
+def described(frame: Frame) -> str:
+    """A frame for an error, which is logged: no more of it than shows what it is, as it may name the caller."""
+    return f"{frame[:12]!r} and so on, {len(frame)} {'characters' if isinstance(frame, str) else 'bytes'}"
 
 
 def parse_count(value: Any) -> int | None:

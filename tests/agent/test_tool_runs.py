@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -136,7 +137,9 @@ def test_a_result_that_comes_after_the_next_response_is_still_reported() -> None
 def test_a_failure_and_a_time_limit_are_outputs(caplog: pytest.LogCaptureFixture) -> None:
     harness = converse(FakeTools(failing=True), LOOK)
     (failed,) = [record for record in caplog.records if "failed" in record.getMessage()]
-    assert failed.getMessage() == "look failed (RuntimeError)"  # what it said may quote the user
+    logged = logging.Formatter().format(failed)  # with its traceback, if it has one
+    assert logged.startswith("look failed (RuntimeError):\n") and "in call" in logged
+    assert "out of paper" not in logged.replace('RuntimeError("out of paper")', "")  # what it says may quote the user
     assert [i.text for i in harness.session.history.items if isinstance(i, FunctionCallOutput)] == [
         "The call failed: out of paper"
     ]

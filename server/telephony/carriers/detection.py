@@ -5,7 +5,7 @@ from __future__ import annotations
 from server.telephony.carriers.asterisk import Asterisk
 from server.telephony.carriers.json_stream import Exotel, Plivo, Telnyx, Twilio
 from server.telephony.carriers.vonage import Vonage
-from server.telephony.dialect import BadCall, Dialect, Frame, parse_json
+from server.telephony.dialect import BadCall, Dialect, Frame, described, parse_json
 
 
 def detect_carrier(frame: Frame) -> Dialect | None:
@@ -37,4 +37,4 @@ def detect_carrier(frame: Frame) -> Dialect | None:
             return Plivo()
         if "stream_sid" in start:
             return Exotel()
-    raise BadCall(f"no supported carrier starts a stream with {frame[:80]!r}", 1008)
+    raise BadCall(f"no supported carrier starts a stream with {described(frame)}", 1008)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import zipfile
 from pathlib import Path
 
+import docx
 import pytest
 
 from agent.documents import readers
@@ -134,3 +136,54 @@ def test_a_small_archive_with_much_in_it_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(readers, "_MAX_UNPACKED_BYTES", 1_000_000)
     with pytest.raises(UnreadableDocument, match="MB unpacked"):
         read_document(path)
+
+
+def test_a_cell_that_spans_columns_and_rows_is_in_each_of_them(tmp_path: Path) -> None:
+    document = docx.Document()
+    table = document.add_table(rows=3, cols=3)
+    for cell, text in zip([cell for row in table.rows for cell in row.cells], "a b c d e f g h i".split(), strict=True):
+        cell.text = text
+    table.cell(1, 0).merge(table.cell(1, 1)).text = "wide"
+    table.cell(1, 2).merge(table.cell(2, 2)).text = "tall"
+    document.save(str(tmp_path / "table.docx"))
+    assert [block.text for block in read_document(tmp_path / "table.docx").blocks] == [
+        "a: wide; b: wide; c: tall", "a: g; b: h; c: tall",
+    ]  # fmt: skip
+
+
+def test_a_cell_spans_no_more_columns_than_a_table_can_have(tmp_path: Path) -> None:
+    document = docx.Document()
+    table = document.add_table(rows=1, cols=1)
+    table.cell(0, 0).text = "wide"
+    table.cell(0, 0)._tc.grid_span = 2_000_000_000
+    document.save(str(tmp_path / "table.docx"))
+    assert read_document(tmp_path / "table.docx").blocks
+
+
+def test_html_that_nests_deeply_takes_no_longer_than_other_html(tmp_path: Path) -> None:
+    (tmp_path / "nested.html").write_text("<div>word " * 3000)
+    (tmp_path / "tables.html").write_text("<table><tr><td>word " * 300)
+    started = time.process_time()
+    assert len(read_document(tmp_path / "nested.html").blocks) == 3000
+    assert read_document(tmp_path / "tables.html").blocks
+    assert time.process_time() - started < 5  # 800 took ten seconds
+    (tmp_path / "many.html").write_text("<b>" * 200_001)
+    with pytest.raises(UnreadableDocument, match="more than 200,000 tags"):
+        read_document(tmp_path / "many.html")
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_a_parser_that_runs_out_of_memory_costs_only_this_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def read(data: bytes) -> tuple[str, list[Block]]:
+        raise error
+
+    (tmp_path / "large.txt").write_text("Words.")
+    (tmp_path / "small.md").write_text("Words.")
+    monkeypatch.setitem(readers.READERS, ".txt", read)
+    library = Library(tmp_path / "library.sqlite")
+    name = library.add(tmp_path)
+    library.update(name, embed, "model")
+    assert library.find(name).errors == (("large.txt", "its parts are nested too deeply, or too many: split it"),)
+    library.close()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model.checkpoint.checkpoint import open_checkpoint
+from model.checkpoint.checkpoint import GGUFCheckpoint, open_checkpoint
 from model.checkpoint.gguf import BadModelFile, GGUFFile, split_parts
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.decoder import Decoder
@@ -103,6 +103,32 @@ def test_a_damaged_gguf_is_rejected_with_a_clear_error(
     broken.write_bytes(damage(whole.read_bytes()))  # type: ignore[operator]
     with pytest.raises(BadModelFile, match=message):
         Decoder(open_checkpoint(broken), torch.device("cpu"), "float32")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"merges": [1, 2]}, "is damaged"),
+        ({"merges": None}, "lacks the metadata 'tokenizer.ggml.merges'"),
+        ({"merges": ["no such"]}, "is damaged"),
+        ({"pre": ["qwen2"]}, "is damaged"),
+        ({"tokens": 5}, "is damaged"),
+        ({"eos_token_id": "none"}, "is damaged"),
+        ({"eos_token_id": 1 << 40}, "is damaged"),
+    ],
+)
+def test_a_tokenizer_of_other_types_is_reported(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, tiny_qwen2: Path, changed: dict[str, object], message: str
+) -> None:
+    path = write_gguf(tiny_qwen2, tmp_path / "whole.gguf", tiny_tokenizer, gguf.GGMLQuantizationType.F32)
+    checkpoint = open_checkpoint(path)
+    assert isinstance(checkpoint, GGUFCheckpoint)
+    for name, value in changed.items():
+        checkpoint._metadata[f"tokenizer.ggml.{name}"] = value
+        if value is None:
+            del checkpoint._metadata[f"tokenizer.ggml.{name}"]
+    with pytest.raises(BadModelFile, match=message):
+        assert [checkpoint.tokenizer(), checkpoint.stop_tokens(), checkpoint.template_tokens(), checkpoint.rope()]
 
 
 def header(tensor: bytes, *metadata: tuple[str, bytes]) -> bytes:

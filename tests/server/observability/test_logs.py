@@ -35,6 +35,9 @@ KEY = "rj_Zp0xJm3bq-9sLkq2v7eYt8nWc5aHd1uRf4gXo6iTzEM"
         ("my card is 4111 1111 1111 1111", "1111 1111"),
         ("my card is 4111-1111-1111-1111, please", "1111-1111"),
         ("my card is 3782 822463 10005", "822463"),
+        ('{"card":4111111111111111}', "1111111"),
+        ("the call tel:+14155550123 begins", "4155550123"),
+        ("the call sip:+14155550123@pbx begins", "4155550123"),
     ],
 )
 def test_secrets_numbers_and_addresses_are_hidden(text: str, hidden: str) -> None:
@@ -48,6 +51,7 @@ def test_secrets_numbers_and_addresses_are_hidden(text: str, hidden: str) -> Non
     "text",
     [
         "turn turn_0a1b2c completed, 640 ms",
+        "listening on phone.example.org:65535 and [2001:db8::1234]:8443 since 16:20:00",
         "rejected the client at 127.0.0.1:58422: the limit is 16777216 bytes",
         "2026-11-22 16:20:00,123 WARNING 1,048,576 tokens",
         "the peak is 2.8 GB of 12345678",

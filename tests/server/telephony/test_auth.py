@@ -6,6 +6,7 @@ import base64
 import time
 import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,6 +26,15 @@ def request(url: str = WSS, method: str = "GET", **fields: Any) -> CarrierReques
     # As it arrives after a proxy that terminates TLS.
     urls = candidate_urls("ws" if scheme == "wss" else "http", host, f"/{path}", query)
     return CarrierRequest(method, urls, headers, pairs, **fields)
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a/b", "a@b]", "\u2100"])
+def test_a_host_that_no_url_can_have_is_not_signed(host: str) -> None:
+    """The header is whatever somebody sends."""
+    urls = candidate_urls("http", host, "/phone/plivo.xml", "", "https://phone.example.org")
+    assert {urlsplit(url).hostname for url in urls} == {"phone.example.org"}
+    headers = {"x-plivo-signature-v3": "x", "x-plivo-signature-v3-nonce": "1"}
+    assert not CarrierAuth(plivo_token=TOKEN).accepts(CarrierRequest("POST", urls, headers, {}))
 
 
 @pytest.mark.parametrize("url", [WSS, "wss://phone.example.org:8443/phone", "wss://phone.example.org:443/phone"])
