@@ -14,8 +14,10 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from mcp import StdioServerParameters
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
@@ -38,6 +40,12 @@ _RETRY_S = (1.0, 5.0, 30.0, 120.0)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
+_UNFILTERED = (
+    "arguments for the MCP server %r leave this machine, and may hold what other tools returned: list under outgoing "
+    "those of which only words that were said may leave"
+)
+
+
 class McpServerConfig(BaseModel):
     """One server: a command to start, or a URL. Fields of other clients that are not listed here have no effect.
 
@@ -45,7 +53,8 @@ class McpServerConfig(BaseModel):
         read_only: tools that change nothing, so that they are called without asking the user, and before it is certain
             that the turn is over. What the server itself says about that has no effect.
         always_allow: tools that are called without asking the user, although they change something.
-        outgoing: arguments that leave this machine, as of a `ToolTraits`, whichever tools have them.
+        outgoing: arguments that leave this machine, as of a `ToolTraits`, whichever tools have them; None if the
+            operator has not said which.
         allowed_tools: names of the tools to use; None for all.
     """
 
@@ -60,7 +69,7 @@ class McpServerConfig(BaseModel):
     always_allow: Annotated[
         list[str], Field(validation_alias=AliasChoices("alwaysAllow", "autoApprove", "always_allow"))
     ] = []
-    outgoing: list[str] = []
+    outgoing: list[str] | None = None
     allowed_tools: Annotated[
         list[str] | None, Field(validation_alias=AliasChoices("allowedTools", "includeTools", "allowed_tools"))
     ] = None
@@ -138,7 +147,10 @@ class McpServerConnection:
                 if asking := [tool.name for tool in tools if tool.traits.consequential]:
                     message = "%s of the MCP server %r ask the user first: list under readOnly what changes nothing"
                     _log.info(message, ", ".join(asking), self._name)
-                if missing := set(self._config.outgoing) - {name for tool in tools for name in tool.traits.outgoing}:
+                if self._config.outgoing is None and not self._is_local:
+                    _log.info(_UNFILTERED, self._name)
+                used = {name for tool in tools for name in tool.traits.outgoing}
+                if missing := set(self._config.outgoing or ()) - used:
                     message = "outgoing of the MCP server %r names %s, which none of its tools takes"
                     _log.warning(message, self._name, ", ".join(sorted(missing)))
                 self._on_tools(tools)
@@ -158,6 +170,14 @@ class McpServerConnection:
             attempt += 1
 
     @property
+    def _is_local(self) -> bool:
+        host = urlsplit(self._config.url or "").hostname or "localhost"
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
     def _server(self) -> str | StdioServerParameters:
         config = self._config
         if config.command is None:
@@ -167,7 +187,8 @@ class McpServerConnection:
     def _tool(self, client: McpClient, tool: McpTool) -> ServerTool:
         read_only = tool.name in self._config.read_only
         asks = not read_only and tool.name not in self._config.always_allow
-        outgoing = tuple(name for name in self._config.outgoing if name in tool.input_schema.get("properties", {}))
+        taken = tool.input_schema.get("properties", {})
+        outgoing = tuple(name for name in self._config.outgoing or () if name in taken)
         traits = ToolTraits(read_only=read_only, consequential=asks, timeout_s=CALL_TIMEOUT_S, outgoing=outgoing)
         declaration = Tool(tool.name, tool.description, tool.input_schema)
         return ServerTool(declaration, traits, partial(self._call, client, tool.name))
@@ -180,5 +201,5 @@ class McpServerConnection:
                 return ToolOutput(str(error), failed=True)
             if error.kind == "http_error":
                 self._failed.set()
-            _log.warning("the call of %s of the MCP server %r failed: %s", name, self._name, error)
+            _log.warning("the call of %s of the MCP server %r failed: %s", name, self._name, error.kind)
             return ToolOutput(f"The call failed: {error}", failed=True)

@@ -107,7 +107,7 @@ class RealtimeConversation:
         allowed = context.tool_access.allowed(slot.channel, key_name(slot.key))
         self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot), allowed)
         self._mcp = McpTools(
-            send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own=own
+            send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own, allowed
         )
         self._writer = EventWriter(send, self._config, lambda: history.items, context.observers, slot, self._mcp)
         self.session = VoiceSession(

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from agent.background_tasks import BackgroundTasks
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.mcp_tool import McpError, McpTool
 from chat.types import Tool
@@ -38,8 +39,9 @@ MAX_LISTING_WAIT_S = 2.0
 """How long a response waits for servers to list their tools. A server has 15 s to list them, but somebody waits for the
 response to begin."""
 
-_MAX_CALLS = 256
-"""Calls that can be approved and retrieved: the newest. An output has 8,000 characters at most."""
+_MAX_CALLS = 64
+"""Calls that can be approved and retrieved: the newest. An output has 8,000 characters at most, and arguments are no
+longer than a response, so that they take about 1 MB."""
 
 CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
 """What a function call of the voice session is on the wire."""
@@ -52,11 +54,13 @@ class _Server:
     Attributes:
         client: None for the server's own tools, which the voice session calls.
         tools: once they are listed.
+        size: bytes of memory of the list.
     """
 
     config: McpServer
     client: McpClient | None
     tools: dict[str, McpTool] = field(default_factory=dict)
+    size: int = 0
     listing: asyncio.Task[None] = field(init=False)
 
 
@@ -95,6 +99,7 @@ class McpTools:
         on_tools_changed: called when a server's tools are known.
         check_tools: raises ValueError if the language model cannot call a tool, whose schema it cannot enforce.
         own: the server's own tools, or None.
+        allowed_tools: names of those that the operator allows this conversation, of all servers; None for all.
     """
 
     def __init__(
@@ -105,15 +110,16 @@ class McpTools:
         on_tools_changed: Callable[[], None],
         check_tools: Callable[[Sequence[Tool]], None],
         own: ConversationTools | None = None,
+        allowed_tools: Collection[str] | None = None,
     ) -> None:
         self._send, self._history, self._allowed_urls = send, history, allowed_urls
         self._on_tools_changed, self._check_tools = on_tools_changed, check_tools
-        self._own = own
+        self._own, self._allowed_tools = own, allowed_tools
         self._servers: dict[str, _Server] = {}
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[str, _Call] = {}
         self._other_items = Kept[dict[str, Any]](TOOL_LISTS)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     # Configuration.
 
@@ -140,8 +146,9 @@ class McpTools:
         for label, server in list(self._servers.items()):
             if wanted.get(label) != server.config:
                 del self._servers[label]
+                server.tools = {}  # its calls still refer to it
                 if server.client is not None:
-                    self._spawn(server.client.close())
+                    self._tasks.spawn(server.client.close())
         for label, config in wanted.items():
             if label not in self._servers:
                 self._connect(label, config)
@@ -190,7 +197,8 @@ class McpTools:
         found: dict[str, tuple[_Server, McpTool]] = {}
         for server in self._servers.values():
             for tool in server.tools.values():
-                if tool.name not in self._functions and _is_allowed(server.config.allowed_tools, tool):
+                wanted = tool.name not in self._functions and _is_allowed(server.config.allowed_tools, tool)
+                if wanted and (self._allowed_tools is None or tool.name in self._allowed_tools):
                     found.setdefault(tool.name, (server, tool))
         return found
 
@@ -202,7 +210,7 @@ class McpTools:
         server = self._servers[label] = _Server(config, client)
         if client is None and self._own is not None and config.authorization:
             self._own.identify(config.authorization)
-        server.listing = self._spawn(self._list(server))
+        server.listing = self._tasks.spawn(self._list(server))
 
     def _new_client(self, url: str, headers: Mapping[str, str]) -> McpClient:
         from agent.tools.mcp_client import McpClient  # only where MCP servers are allowed
@@ -216,13 +224,17 @@ class McpTools:
         self._send(server_event("mcp_list_tools.in_progress", item_id=item_id))
         try:
             listed = _own_tools(self._own) if server.client is None else await server.client.list_tools()
+            item = {**item, "tools": [asdict(tool) for tool in listed]}
+            size = memory(item)
+            if size + sum(other.size for other in self._servers.values()) > TOOL_LISTS.bytes:
+                raise McpError("protocol_error", f"all lists together have more than {TOOL_LISTS.bytes >> 10} KiB")
         except McpError as error:
-            _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error)
+            _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error.kind)
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
             return
+        server.size = size
         server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}
-        item = {**item, "tools": [asdict(tool) for tool in listed]}
-        self._other_items.put(item_id, item, memory(item))
+        self._other_items.put(item_id, item, size)
         self._enable_own()
         self._on_tools_changed()
         self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
@@ -291,7 +303,7 @@ class McpTools:
         if not response.approve:
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, NOT_APPROVED))
             return answer
-        self._spawn(self._run_approved(call))
+        self._tasks.spawn(self._run_approved(call))
         return answer
 
     async def _run_approved(self, call: _Call) -> None:
@@ -307,7 +319,7 @@ class McpTools:
         """Make a call, unless the voice session does."""
         self._send(server_event("response.mcp_call.in_progress", **call.position))
         if call.server.client is not None:
-            self._spawn(self._run(call, call.server.client))
+            self._tasks.spawn(self._run(call, call.server.client))
 
     async def _run(self, call: _Call, client: McpClient) -> None:
         label, name = call.server.config.server_label, call.item.name
@@ -335,17 +347,9 @@ class McpTools:
                 call.wire["error"]["code"] = error.code
         self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def close(self) -> None:
         """The conversation has ended: calls in progress are abandoned."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for server in self._servers.values():
             if server.client is not None:
                 await server.client.close()

@@ -12,7 +12,17 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
-from server.budgets import CLIENT_SECRETS, CONVERSATION, JSON_BODY, SESSION_CONFIG, STORED_RESPONSES, TOOL_LISTS, UPLOAD
+from server.budgets import (
+    CLIENT_SECRETS,
+    CONVERSATION,
+    JSON_BODY,
+    SESSION_CONFIG,
+    STORED_RESPONSES,
+    TOOL_LISTS,
+    UPLOAD,
+    WEBHOOK,
+    Budget,
+)
 
 MAX_RECORDINGS = 8
 
@@ -40,12 +50,17 @@ async def fill_stored_responses(address: str, web: httpx.AsyncClient) -> None:
 
 async def fill_tool_lists(address: str, web: httpx.AsyncClient) -> None:
     """The server's own tools, listed again and again."""
-    async with connect(f"ws://{address}/v1/realtime") as client:
-        size = 0
-        while size <= TOOL_LISTS.bytes:
+    async with connect(f"ws://{address}/v1/realtime", max_size=None) as client:
+        size, listed = 0, list[str]()
+        while size <= 2 * TOOL_LISTS.bytes:
             server = {"type": "mcp", "server_label": f"own_{size}", "server_url": "rejoinder:tools"}
             await client.send(json.dumps({"type": "session.update", "session": {"tools": [server]}}))
-            size += len(json.dumps((await receive(client, "conversation.item.done"))["item"]))
+            item = (await receive(client, "conversation.item.done"))["item"]
+            size, listed = size + len(json.dumps(item)), [*listed, item["id"]]
+        await client.send(json.dumps({"type": "conversation.item.retrieve", "item_id": listed[-1]}))
+        assert (await receive(client, "conversation.item.retrieved"))["item"]["id"] == listed[-1]
+        await client.send(json.dumps({"type": "conversation.item.retrieve", "item_id": listed[0]}))
+        assert "error" in await receive(client, "error")  # it made room
 
 
 async def fill_uploads(address: str, web: httpx.AsyncClient) -> None:
@@ -58,12 +73,12 @@ async def fill_uploads(address: str, web: httpx.AsyncClient) -> None:
     assert set(await asyncio.gather(*(upload() for _ in range(MAX_RECORDINGS)))) == {400}
 
 
-async def fill_bodies(address: str, web: httpx.AsyncClient) -> None:
-    """Bodies that never end, until no more are read."""
-    assert JSON_BODY.total is not None
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-length: {JSON_BODY.bytes}\r\n\r\n"
-    body, connections = head.encode() + b" " * (JSON_BODY.bytes - 1), []
-    for _ in range(JSON_BODY.total // JSON_BODY.bytes + 1):
+async def never_ending(address: str, path: str, budget: Budget) -> None:
+    """Send bodies that never end, until no more are read."""
+    assert budget.total is not None
+    head = f"POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {budget.bytes}\r\n\r\n"
+    body, connections = head.encode() + b" " * (budget.bytes - 1), []
+    for _ in range(budget.total // budget.bytes + 1):
         reader, writer = await asyncio.open_connection(*address.split(":"))
         writer.write(body)
         connections.append((reader, writer))
@@ -73,6 +88,14 @@ async def fill_bodies(address: str, web: httpx.AsyncClient) -> None:
     for (_, writer), answer in zip(connections, answers, strict=True):
         answer.cancel()
         writer.transport.abort()
+
+
+async def fill_bodies(address: str, web: httpx.AsyncClient) -> None:
+    await never_ending(address, "/v1/chat/completions", JSON_BODY)
+
+
+async def fill_webhooks(address: str, web: httpx.AsyncClient) -> None:
+    await never_ending(address, "/phone/twilio.xml", WEBHOOK)
 
 
 async def fill_conversations(address: str, web: httpx.AsyncClient) -> None:
@@ -122,6 +145,7 @@ ATTACKS = {
     "tool lists": fill_tool_lists,
     "uploads": fill_uploads,
     "bodies": fill_bodies,
+    "webhooks": fill_webhooks,
     "conversations": fill_conversations,
     "outbox": fill_outbox,
 }

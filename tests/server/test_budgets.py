@@ -6,11 +6,10 @@ import asyncio
 import re
 import sys
 import time
-from asyncio import StreamReader, StreamWriter
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -58,28 +57,25 @@ def test_the_total_of_all_owners_is_limited_and_the_one_with_most_makes_room() -
     assert [kept.get(name) for name in "bde"] == ["b", "d", "e"]
 
 
-def peak_bytes(process: Process) -> int:
+def peak_bytes(pid: int) -> int:
     """The most memory that a process has had since `forget_peak`."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
 
 
-def forget_peak(process: Process) -> None:
-    Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+def forget_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-@asynccontextmanager
-async def started(module: str, *arguments: str) -> AsyncIterator[tuple[Process, StreamWriter, StreamReader]]:
-    """A program of these tests, with its input and output. It ends with its input."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stdin=PIPE, stdout=PIPE)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield process, process.stdin, process.stdout
-        process.stdin.close()
-        assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
+@contextmanager
+def started(module: str, *arguments: str) -> Iterator[Popen[str]]:
+    """A program of these tests. It ends with its input."""
+    with Popen([sys.executable, "-m", module, *arguments], stdin=PIPE, stdout=PIPE, text=True, bufsize=1) as process:
+        try:
+            yield process
+        except BaseException:
             process.kill()
+            raise
 
 
 TOOL = f'''
@@ -89,37 +85,44 @@ def long_winded(name: str) -> str:
 '''
 
 
+@pytest.fixture(scope="module")
+def server(tiny_chat_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
+    """The process and the address of a server whose memory is that of nothing else."""
+    tools = tmp_path_factory.mktemp("tools") / "tools.py"
+    tools.write_text(TOOL)
+    with started("tests.server.budget_server", str(tiny_chat_checkpoint), str(tools)) as process:
+        assert process.stdout is not None
+        yield process.pid, process.stdout.readline().strip()
+
+
 @pytest.mark.parametrize("attack", list(ATTACKS))
 @retried_under_load()
 async def test_a_budget_that_is_filled_again_takes_no_more_memory_and_delays_nobody(
-    attack: str, tiny_chat_checkpoint: Path, tmp_path: Path
+    attack: str, server: tuple[int, str]
 ) -> None:
-    (tmp_path / "tools.py").write_text(TOOL)
-    files = str(tiny_chat_checkpoint), str(tmp_path / "tools.py")
-    async with started("tests.server.budget_server", *files) as (server, _, printed):
-        address = (await printed.readline()).decode().strip()
-        async with started("tests.server.budget_attacks", address) as (_, commands, answers):
+    pid, address = server
+    with started("tests.server.budget_attacks", address) as attacker:
+        async with connected(address) as neighbour, asyncio.timeout(2 * HANG_S):
 
-            async def fill() -> None:
-                commands.write(f"{attack}\n".encode())
-                assert await answers.readline() == b"full\n"
+            async def turn_s() -> float:
+                began = time.monotonic()
+                assert (await speak_one_turn(neighbour))["response"]["status"] == "completed"
+                return time.monotonic() - began
 
-            async with connected(address) as neighbour, asyncio.timeout(2 * HANG_S):
+            def fill() -> None:
+                assert attacker.stdin is not None and attacker.stdout is not None
+                attacker.stdin.write(f"{attack}\n")
+                assert attacker.stdout.readline() == "full\n"
 
-                async def turn_s() -> float:
-                    began = time.monotonic()
-                    assert (await speak_one_turn(neighbour))["response"]["status"] == "completed"
-                    return time.monotonic() - began
-
-                await turn_s()  # the first one takes longer
-                quiet_s = await turn_s()
-                forget_peak(server)
-                await fill()
-                first = peak_bytes(server)
-                forget_peak(server)
-                filling, turns_s = asyncio.create_task(fill()), []
-                while not filling.done():
-                    turns_s.append(await turn_s())
-                await filling
-                assert peak_bytes(server) <= first + MAX_GROWTH_BYTES
-                assert max(turns_s) <= 2 * quiet_s + MAX_DELAY_S
+            await turn_s()  # the first one takes longer
+            quiet_s = await turn_s()
+            forget_peak(pid)
+            await asyncio.to_thread(fill)
+            first = peak_bytes(pid)
+            forget_peak(pid)
+            filling, turns_s = asyncio.create_task(asyncio.to_thread(fill)), []
+            while not filling.done():
+                turns_s.append(await turn_s())
+            await filling
+            assert peak_bytes(pid) <= first + MAX_GROWTH_BYTES
+            assert max(turns_s) <= 2 * quiet_s + MAX_DELAY_S

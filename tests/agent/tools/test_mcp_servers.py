@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import sys
 import threading
@@ -19,6 +20,7 @@ from mcp.types import ToolAnnotations
 from agent.tools import mcp_servers
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_servers import McpServerConfig, McpServerConnection, read_mcp_config
+from agent.tools.mcp_tool import McpTool
 from agent.tools.server_tools import ServerTools, ToolSettings
 from tests.real_time import HANG_S, wait_until
 
@@ -150,6 +152,37 @@ async def test_other_tools_ask_the_user_first_whatever_their_server_says_of_them
         assert "add, fail, leave of the MCP server 'local' ask the user first" in caplog.text
         assert fail.traits.consequential
         assert (await fail.run({}, Caller("me"))).failed
+
+
+@pytest.mark.parametrize(
+    ("url", "elsewhere"),
+    [
+        ("https://tools.example.org/mcp", True),
+        ("http://192.168.1.5/mcp", True),
+        ("http://127.0.0.1:8080/mcp", False),
+        ("http://[::1]:8080/mcp", False),
+        ("http://localhost/mcp", False),
+    ],
+)
+@pytest.mark.parametrize("outgoing", [None, [], ["query"]])
+async def test_the_start_names_servers_elsewhere_whose_arguments_may_hold_anything(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    url: str,
+    elsewhere: bool,
+    outgoing: list[str] | None,
+) -> None:
+    async def list_tools(client: object, limit_s: float) -> list[McpTool]:
+        return [McpTool("find", input_schema={"type": "object", "properties": {"query": {"type": "string"}}})]
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(mcp_servers.McpClient, "list_tools", list_tools)
+    connection = McpServerConnection("notes", McpServerConfig(url=url, outgoing=outgoing), lambda tools: None)
+    task = asyncio.create_task(connection.run())
+    await asyncio.wait_for(connection.listed.wait(), HANG_S)
+    task.cancel()
+    named = "arguments for the MCP server 'notes' leave this machine" in caplog.text
+    assert named == (elsewhere and outgoing is None)
 
 
 async def test_a_server_that_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
+from cli.call import place_call
 from cli.main import app as cli
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
 from server.access.tool_access import ToolAccess
 from server.serving.service import load_service
 from server.serving.settings import ServeSettings
+from tests.real_time import retried_under_load
 from tests.server.live_server import connected, receive, serving
+from tests.server.telephony.live_server import check, live_server, plan
 
 OWN = {"type": "mcp", "server_label": "rejoinder", "server_url": "rejoinder:tools"}
 
@@ -52,6 +57,24 @@ async def test_a_conversation_lists_and_calls_what_its_channel_and_its_key_allow
         assert await listed(address, "guest.1") == {"calculate", "set_timer"}
         assert await listed(address, "guest.1", **page) == {"calculate"}
     assert access.allowed("phone", "other") == frozenset()
+
+
+@retried_under_load()
+async def test_a_call_has_the_tools_of_the_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, begin = list[set[str]](), ServerTools.conversation
+
+    def conversation(tools: ServerTools, *arguments: Any) -> ConversationTools:
+        begun = begin(tools, *arguments)
+        begun.enable(tools.registry)
+        given.append({tool.name for tool in begun.declarations})
+        return begun
+
+    monkeypatch.setattr(ServerTools, "conversation", conversation)
+    for phone in ((), ("get_time",)):
+        tools = ServerTools(ToolSettings(data=tmp_path))
+        with live_server(tools=tools, tool_access=ToolAccess(web=("calculate",), phone=phone)) as server:
+            check(await place_call(plan(server)))
+    assert given == [set(), {"get_time"}]
 
 
 async def test_what_is_not_allowed_cannot_be_called(tmp_path: Path) -> None:

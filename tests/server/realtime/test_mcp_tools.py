@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.tools.mcp_tool import McpError, McpTool
+from server.budgets import Budget
 from server.realtime import mcp_tools
 from server.realtime.mcp_tools import NOT_APPROVED
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
@@ -188,6 +189,35 @@ def test_what_a_server_says_of_its_own_tools_replaces_no_approval(setting: Any, 
 
     kind = converse(scenario).last("response.output_item.done")["item"]["type"]
     assert kind == ("mcp_approval_request" if asked else "mcp_call")
+
+
+def test_the_operators_list_of_tools_holds_for_the_servers_of_clients() -> None:
+    async def scenario(client: McpConversation) -> None:
+        client.conversation._mcp._allowed_tools = frozenset({"read_meter"})
+        await connect(client)
+        await one_turn(client)
+
+    client = converse(scenario)
+    assert [tool.name for tools in client.conversation._mcp.tools().values() for tool in tools] == ["read_meter"]
+    assert not client.servers[0].calls
+
+
+def test_lists_of_tools_that_are_too_much_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "TOOL_LISTS", Budget(6000, 60.0))
+
+    async def scenario(client: McpConversation) -> None:
+        async def configure(*labels: str) -> None:
+            await client.configure(tools=[{**SERVER, "server_label": label} for label in labels])
+            await asyncio.gather(*(server.listing for server in client.conversation._mcp._servers.values()))
+
+        await configure("house", "garden")
+        (failed,) = of_type(client, "mcp_list_tools.failed")
+        assert client.conversation._mcp.other_item(failed["item_id"]) is None
+        assert len(of_type(client, "mcp_list_tools.completed")) == 1
+        await configure("shed")
+        assert len(of_type(client, "mcp_list_tools.completed")) == 2  # there is room again
+
+    converse(scenario)
 
 
 def test_the_newest_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
