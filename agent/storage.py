@@ -52,14 +52,20 @@ def open_database(path: Path, schema: str) -> sqlite3.Connection:
     return connection
 
 
-def forget_deleted(file: sqlite3.Connection) -> None:
+def forget_deleted(file: sqlite3.Connection) -> bool:
     """Clear the write-ahead log, which holds what deleted rows were. Takes milliseconds, outside of a transaction.
-    While another process reads, the log stays until the next time."""
-    file.execute("pragma wal_checkpoint(truncate)").fetchall()
+    Returns False if another process reads: then the log stays until the next time."""
+    ((busy, _, _),) = file.execute("pragma wal_checkpoint(truncate)").fetchall()
+    return not busy
 
 
 def erase_deleted(path: Path) -> None:
     """Write a file anew, without what an earlier version deleted and left in it. Raises OSError."""
     with closing(open_database(path, "")) as file:
-        file.execute("vacuum")
-        forget_deleted(file)
+        try:
+            file.execute("vacuum")
+            erased = forget_deleted(file)
+        except sqlite3.Error as error:
+            raise OSError(f"{path} still holds what was deleted ({error}): run this again") from None
+        if not erased:
+            raise OSError(f"{path} still holds what was deleted, as another process reads it: run this again")

@@ -131,7 +131,8 @@ class SQLiteStore:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._file, self._clock, self._lock = open_database(path, _SCHEMA), clock, threading.Lock()
-        self._purged_at = 0.0  # the next `put` forgets what expired while nobody had the file open
+        self._purged_at = clock()
+        self._purge()  # of what expired while nobody had the file open
 
     def put(self, key: str, value: bytes, seconds: float) -> bool:
         now = self._clock()
@@ -142,9 +143,7 @@ class SQLiteStore:
         changed = self._execute(statement, key, value, now + seconds, now)[1]
         if now > self._purged_at + _PURGE_INTERVAL_S:
             self._purged_at = now
-            self._execute("delete from records where expires_at <= ?", now)
-            with self._transaction() as file:
-                forget_deleted(file)
+            self._purge()
         return changed > 0
 
     def get(self, key: str) -> bytes | None:
@@ -174,9 +173,13 @@ class SQLiteStore:
         return {key: bytes(value) for key, value in rows}
 
     def close(self) -> None:
+        self._purge()
+        self._file.close()
+
+    def _purge(self) -> None:
+        self._execute("delete from records where expires_at <= ?", self._clock())
         with self._transaction() as file:
             forget_deleted(file)
-        self._file.close()
 
     def _execute(self, statement: str, *values: str | bytes | float) -> tuple[list[tuple[Any, ...]], int]:
         """The rows, and how many rows were changed."""

@@ -191,10 +191,13 @@ class Library:
         folder = self.find(name)
         with self._lock:
             self._file.execute("delete from folders where name = ?", (folder.name,))
-            self._file.execute("insert into passages_text (passages_text) values ('optimize')")
-            self._file.execute("vacuum")  # the text index keeps removed words until it is written anew
-            forget_deleted(self._file)
+            self._erase_removed()
         return folder
+
+    def _erase_removed(self) -> None:
+        self._file.execute("insert into passages_text (passages_text) values ('optimize')")
+        self._file.execute("vacuum")  # the text index keeps removed words until it is written anew
+        forget_deleted(self._file)
 
     def update(
         self, name: str, embed: Embed, model: str, report: Callable[[str, int, int], None] = lambda *_: None
@@ -229,6 +232,8 @@ class Library:
             self._update_file(number, path, file, known.get(path), version, embed, update)
         with self._lock:
             self._file.execute("update folders set updated_at = ? where id = ?", (time.time(), number))
+            if update.removed or update.changed:
+                self._erase_removed()
         update.removed.sort()
         return update
 

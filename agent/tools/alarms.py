@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,6 +21,8 @@ from agent.tools.protocol import Announcement
 from agent.tools.recurrence import REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
 from agent.tools.user_data import Alarm, UserData
 from agent.words.language import language
+
+_log = logging.getLogger("rejoinder.agent")
 
 _ENGLISH = language("en")
 
@@ -179,7 +183,13 @@ class _Announcer:
         if self._closed:
             return
         self._stop_timer()
-        now, alarms = self._now().timestamp(), self._data.alarms(self._owner)
+        now = self._now().timestamp()
+        try:
+            alarms = self._data.alarms(self._owner)
+        except sqlite3.Error as error:
+            _log.error("timers cannot be read: %s", error)
+            self._timer = asyncio.get_running_loop().call_later(_RECHECK_S, self.reschedule)
+            return
         for alarm in alarms:
             if alarm.due_at <= now and alarm.id not in self._announced:
                 self._announced.add(alarm.id)

@@ -11,7 +11,7 @@ from agent.capture.form_runner import Dialogue
 from agent.tools.alarms import Alarms, Announce
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.protocol import ToolOutput, ToolTraits
-from agent.tools.user_data import owner_id
+from agent.tools.user_data import ANONYMOUS, owner_id
 from agent.words.names import names_in, words_in
 from chat.types import Tool
 
@@ -35,7 +35,7 @@ class ConversationTools:
     ) -> None:
         self._registry, self._alarms, self._allowed = registry, alarms, allowed
         self._announce: Announce | None = None
-        self._caller = Caller(owner or owner_id("conversation", secrets.token_hex()))
+        self._caller = Caller(owner or owner_id(ANONYMOUS, secrets.token_hex()))
         self._anonymous = not owner
         self._names: frozenset[str] = frozenset()
         self._disconnect: Callable[[], None] | None = None

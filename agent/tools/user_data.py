@@ -3,15 +3,21 @@ survives a restart."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import logging
+import os
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from agent.storage import forget_deleted, open_database
+
+_log = logging.getLogger("rejoinder.agent")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,8 +62,16 @@ def owner_id(kind: str, secret: str) -> str:
     return f"{kind}:{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
 
 
+ANONYMOUS = "conversation"
+"""The kind of owner whose data belong to one conversation only, and are forgotten with it."""
+
 USER_DATA_FILE = "user_data.sqlite"
 """Its name in the data folder."""
+
+
+def _log_failure(written: Future[Any]) -> None:
+    if isinstance(error := written.exception(), sqlite3.Error):  # others are for those who asked for it
+        _log.error("user data cannot be written: %s", error)
 
 
 class UserData:
@@ -78,6 +92,19 @@ class UserData:
         self._file.isolation_level = None
         if "repeat" not in {row[1] for row in self._file.execute("pragma table_info(alarms)")}:
             self._file.execute("alter table alarms add column repeat text not null default ''")
+        self._in_use = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        self._forget_what_nobody_can_name()
+
+    def _forget_what_nobody_can_name(self) -> None:
+        """Forget the notes of conversations whose process was killed, unless another one that lives has the file: it
+        may have some of its own."""
+        try:
+            fcntl.flock(self._in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pass
+        else:
+            self._forget("substr(owner, 1, length(?1) + 1) = ?1 || ':'", ANONYMOUS)
+        fcntl.flock(self._in_use, fcntl.LOCK_SH)  # until this process ends, however it does
 
     def close(self) -> None:
         """Write what is left, and close the file."""
@@ -85,10 +112,13 @@ class UserData:
         with self._lock, self._read_lock:
             self._file.close()
             self._reader.close()
+        os.close(self._in_use)
 
     def in_background(self, write: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
         """Call a method of this that writes, after those that were called before."""
-        return self._writer.submit(write, *arguments, **named)
+        written = self._writer.submit(write, *arguments, **named)
+        written.add_done_callback(_log_failure)
+        return written
 
     def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> None:
         """Keep a timer, an alarm or a reminder. Raises ValueError if the owner has as many entries as are allowed."""
@@ -144,6 +174,7 @@ class UserData:
                 self._file.execute("insert or replace into pronunciations values (?, ?, ?)", (owner, word, how))
             query = f"delete from pronunciations where rowid in ({oldest})"  # nosec B608  # it is of this file
             self._file.execute(query, (owner, MAX_ENTRIES))
+            forget_deleted(self._file)
 
     def pronunciations(self, owner: str) -> dict[str, str]:
         """How an owner wants words to be said, the one taught last at the end."""

@@ -179,14 +179,15 @@ class RealtimeConversation:
         """Whether the client asked to be able to come back."""
         return self._writer.includes("rejoinder.resume")
 
-    def record(self, key: str) -> SessionRecord:
+    def record(self, key: str, caller: str = "") -> SessionRecord:
         """What another replica needs to continue the conversation as it has been heard by now.
 
         Args:
             key: name of the client's API key.
+            caller: the number of a phone call.
         """
         items = items_as_heard(self.session.history.items, self.session.heard_ms())
-        return SessionRecord(key, self._id, self._config, items)
+        return SessionRecord(key, self._id, self._config, items, caller)
 
     def disconnected(self) -> None:
         """The connection dropped, and the client may come back: fall silent, and forget what it has not heard."""

@@ -17,7 +17,7 @@ from server.shared_store import RecordStore, SharedRecords
 
 _log = logging.getLogger("rejoinder.server")
 
-_PREFIX = "session/"
+PREFIX = "session/"
 """Of the names of records."""
 
 _FEWEST = 8
@@ -192,13 +192,17 @@ class Resumptions:
             await session.detached.wait()
 
 
-def delete_records(store: RecordStore, key: str) -> None:
-    """Delete the records of an API key's sessions. Raises StoreUnavailable."""
-    for name, value in store.scan(_PREFIX).items():
+def delete_records(store: RecordStore, prefix: str, key: str | None, caller: str | None) -> None:
+    """Delete the records of an API key's sessions, or of a caller's. Raises StoreUnavailable.
+
+    Args:
+        prefix: that of the records' names.
+    """
+    for name, value in store.scan(prefix).items():
         record = SessionRecord.decode(value)
-        if record is not None and record.key == key:
+        if record is not None and (record.key == key if key is not None else record.caller == caller):
             store.delete(name)
 
 
 def _key(token: str) -> str:
-    return _PREFIX + digest(token)
+    return PREFIX + digest(token)

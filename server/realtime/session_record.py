@@ -19,12 +19,14 @@ class SessionRecord:
         key: name of the client's API key.
         session_id: as on the wire.
         items: of the conversation, with how much of each was heard.
+        caller: the number of a phone call, as the carrier reports it.
     """
 
     key: str
     session_id: str
     config: SessionConfig
     items: list[Item | FunctionCall | FunctionCallOutput]
+    caller: str = ""
 
     def encode(self) -> bytes:
         """As JSON."""

@@ -192,7 +192,7 @@ class Connection:
             self._admitted.slot.caller = started.caller
             self._conversation = self._admitted.open_conversation(on_server_event, restored)
             if call_id:
-                keep = partial(self._admitted.continued.keep, call_id, self._conversation)
+                keep = partial(self._admitted.continued.keep, call_id, self._conversation, self._admitted.slot)
                 self._tasks.spawn(supervised(keep))
         else:
             call.hang_up("every line is busy", settings.busy_farewell, self._loop.time())

@@ -10,9 +10,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 
+from server.access.admission import Slot
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords
+
+PREFIX = "call/"
+"""Of the names of records."""
 
 CALL_PARAMETER = "rejoinder_call"
 """The stream's parameter that names the call, in letters and digits, which all carriers pass on."""
@@ -54,12 +58,12 @@ class ContinuedCalls:
             await self.forget(call)
         return record
 
-    async def keep(self, call: str, conversation: RealtimeConversation) -> None:
+    async def keep(self, call: str, conversation: RealtimeConversation, slot: Slot) -> None:
         """Keep the record of a call up to date. Runs until cancelled."""
         written, written_at = None, 0.0
         clock = asyncio.get_running_loop().time
         while self.possible:
-            record = conversation.record("")
+            record = conversation.record(slot.meter.key, slot.caller)
             if record != written or clock() > written_at + _REFRESH_S:
                 written, written_at = record, clock()
                 await self._write(call, record.encode())
@@ -80,4 +84,4 @@ class ContinuedCalls:
 
 
 def _key(call: str) -> str:
-    return f"call/{call}"
+    return f"{PREFIX}{call}"

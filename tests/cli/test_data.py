@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import httpx
@@ -78,9 +83,58 @@ def test_the_notes_of_callers_are_deleted_with_the_key_that_brought_them(tmp_pat
     notes.close()
 
 
-def test_records_are_deleted_by_key_only(tmp_path: Path) -> None:
-    said = delete(tmp_path, "--caller", "+15550100", "--records", str(tmp_path / "records.sqlite"))
-    assert "give --key with --records" in said
+def test_the_records_of_calls_are_deleted_by_caller_and_by_key_and_those_that_are_over_in_any_case(
+    tmp_path: Path,
+) -> None:
+    path, now = tmp_path / "records.sqlite", [time.time()]
+    store = SQLiteStore(path, lambda: now[0])
+    for number, (key, caller) in enumerate([("pbx", "+15550100"), ("pbx", "+15550199"), ("", "+15550100"), ("", "")]):
+        items: list[Any] = [Item("item_1", "user", f"the words of call {number}")]
+        record = SessionRecord(key, "sess_1", SessionConfig(), items, caller)
+        store.put(f"call/{number}", record.encode(), 60)
+    store.put(
+        "call/9", SessionRecord("", "s", SessionConfig(), [Item("i", "user", "the words of an old call")]).encode(), 0
+    )
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for file in tmp_path.glob("records.sqlite*"):  # as a killed process leaves them
+        (crashed / file.name).write_bytes(file.read_bytes())
+    store.close()
+    assert b"the words of an old call" in kept(crashed)
+    delete(crashed, "--caller", "+15550100", "--records", str(crashed / path.name))
+    left = [number for number in range(4) if f"the words of call {number}".encode() in kept(crashed)]
+    assert left == [1, 3] and b"the words of an old call" not in kept(crashed)
+    delete(crashed, "--key", "pbx", "--records", str(crashed / path.name))
+    assert [number for number in range(4) if f"the words of call {number}".encode() in kept(crashed)] == [3]
+
+
+def test_what_nobody_can_name_is_forgotten_once_no_server_has_it(tmp_path: Path) -> None:
+    """A conversation without a key or token forgets its notes at its end; a killed process cannot."""
+    script = (
+        "import os, sys; from pathlib import Path; from agent.tools.user_data import ANONYMOUS, UserData, owner_id;"
+        "data = UserData(Path(sys.argv[1])); data.add_note(owner_id(ANONYMOUS, '1'), 'a secret sentence', 0.0);"
+        "data.add_note('key:1', 'another sentence', 0.0);"
+        "print('written', flush=True); sys.stdin.read(); os._exit(9)"
+    )
+    path = tmp_path / "user_data.sqlite"
+    with subprocess.Popen([sys.executable, "-c", script, str(path)], stdin=PIPE, stdout=PIPE, text=True) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == "written\n"
+        UserData(path).close()
+        assert b"a secret sentence" in kept(tmp_path)  # the other process lives
+        killed.kill()
+    assert b"a secret sentence" in kept(tmp_path)
+    UserData(path).close()
+    assert b"a secret sentence" not in kept(tmp_path) and b"another sentence" in kept(tmp_path)
+
+
+def test_a_file_that_another_process_reads_is_not_said_to_be_erased(tmp_path: Path) -> None:
+    notes = UserData(tmp_path / "user_data.sqlite")
+    notes.add_note(owner_id("key", "alice"), "milk", 0.0)
+    with closing(sqlite3.connect(tmp_path / "user_data.sqlite", isolation_level=None)) as reader:
+        reader.execute("begin").execute("select * from notes").fetchall()
+        assert "still holds what was deleted" in delete(tmp_path, "--key", "alice")
+    assert "Deleted 0 turns" in delete(tmp_path, "--key", "alice")
+    notes.close()
 
 
 def test_a_token_names_an_owner_and_is_read_from_a_file(tmp_path: Path) -> None:

@@ -115,6 +115,26 @@ def test_removing_a_folder_leaves_its_text_nowhere(library: Library, folder: Pat
     assert (folder / "house.md").exists()
 
 
+@pytest.mark.parametrize("removed", [True, False])
+def test_text_that_is_in_no_file_any_more_is_nowhere(
+    library: Library, folder: Path, tmp_path: Path, removed: bool
+) -> None:
+    update_of = library.add(folder)
+    (folder / "secret.md").write_text("The combination is xylophone.")
+    update(library, update_of)
+
+    def kept() -> bytes:
+        return b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
+
+    assert b"xylophone" in kept()
+    if removed:
+        (folder / "secret.md").unlink()
+    else:
+        (folder / "secret.md").write_text("The combination has changed.")
+    update(library, update_of)
+    assert b"xylophone" not in kept()  # while the library is open
+
+
 def test_names_and_folders_are_checked(library: Library, folder: Path, tmp_path: Path) -> None:
     library.add(folder, "mill lane")
     assert library.add(folder) == "mill lane"
