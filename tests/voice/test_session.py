@@ -189,7 +189,7 @@ def test_closing_during_a_response_leaves_no_task_running() -> None:
         harness.language_model.seconds_per_word = 10
         await harness.ask_question()
         await harness.session.close()
-        assert not harness.session._tasks
+        assert not harness.session._tasks._tasks
 
     run_session(scenario)
 
