@@ -76,6 +76,15 @@ def test_a_disk_error_is_logged_once_and_ignored(
     assert len([record for record in caplog.records if "cannot record turns" in record.getMessage()]) == 1
 
 
+def test_a_turn_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+    log = TurnLog(tmp_path / "turns.sqlite")
+    log.record(replace(recent(), details={"a set": {1}}))  # no JSON
+    log.record(recent())
+    log.close()
+    assert log.dropped == 1
+    assert len(read_turn_log(tmp_path / "turns.sqlite")) == 1
+
+
 def test_a_file_that_is_not_a_turn_log_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"This is not a database, but long enough to be recognized as such." * 20)
     with pytest.raises(OSError, match="cannot use the turn log"):

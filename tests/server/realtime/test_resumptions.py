@@ -238,3 +238,16 @@ async def test_a_session_that_cannot_be_recorded_leaves_the_records_of_the_other
     assert not keeping.done()
     keeping.cancel()
     store.close()
+
+
+async def test_a_session_ends_although_its_record_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its slot would be taken for ever."""
+    resumptions = Resumptions(0.01, SharedRecords(), lambda: 8)
+
+    async def fails(token: str) -> None:
+        raise RuntimeError("no such file")
+
+    monkeypatch.setattr(resumptions, "_forget", fails)
+    session = connected_session(resumptions)
+    await resumptions.park(session)
+    await wait_until(lambda: session.conversation.closed)  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
+from server.realtime.conversation import RealtimeConversation
 from server.realtime.session_config import SessionConfig
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords, SQLiteStore
@@ -86,6 +87,27 @@ async def test_a_call_continues_with_its_history_and_ends_for_good(tmp_path: Pat
         async for _ in client:
             pass
         await wait_until(lambda: store.get(f"call/{call}") is None)
+    store.close()
+
+
+async def test_a_call_whose_record_fails_once_is_recorded_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.background_tasks._RESTART_S", 0.0)
+    store, call = SQLiteStore(tmp_path / "records.sqlite"), ContinuedCalls.new_id()
+    record, failures = RealtimeConversation.record, list[int]()
+
+    def fails_once(conversation: RealtimeConversation, key: str, caller: str = "") -> SessionRecord:
+        failures.append(1)
+        if len(failures) == 1:
+            raise RuntimeError("a list that changes while it is read")
+        return record(conversation, key, caller)
+
+    monkeypatch.setattr(RealtimeConversation, "record", fails_once)
+    with live_server(records=SharedRecords(store)) as server:
+        client = await begin_call(server.phone_url, call)
+        await wait_until(lambda: store.get(f"call/{call}") is not None)
+        await client.close()
     store.close()
 
 
