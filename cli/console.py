@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,8 +30,10 @@ def user_errors() -> Iterator[None]:
     """Print expected errors and exit with 1. With `REJOINDER_TRACEBACK` set, raise them with their traceback."""
     try:
         yield
-    except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError) as error:
-        stderr.print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
+    except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError, sqlite3.Error) as error:
+        locked = f"a file in use cannot be changed now ({error}): try again"
+        reason = locked if isinstance(error, sqlite3.Error) else error
+        stderr.print(f"rejoinder: {reason}", style="red", soft_wrap=True, markup=False, highlight=False)
         if os.environ.get("REJOINDER_TRACEBACK"):
             raise
         raise typer.Exit(1) from None

@@ -221,6 +221,17 @@ def test_what_the_server_deletes_leaves_nothing_in_its_files(tmp_path: Path) -> 
     data.close()
 
 
+def test_a_file_that_another_process_writes_is_said_to_be_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    UserData(tmp_path / "user_data.sqlite").close()
+    monkeypatch.setattr("agent.storage._BUSY_TIMEOUT_S", 0.05)
+    with closing(sqlite3.connect(tmp_path / "user_data.sqlite", isolation_level=None)) as writer:
+        writer.execute("begin immediate")
+        said = delete(tmp_path, "--key", "alice")
+    assert "a file in use cannot be changed now (database is locked): try again" in said
+
+
 def test_mistakes_are_reported_in_one_sentence(tmp_path: Path) -> None:
     assert "give one of --key NAME, --caller NUMBER and --token FILE" in delete(tmp_path)
     assert "there is no turn log" in delete(tmp_path, "--key", "x", "--turn-log", str(tmp_path / "missing"))
