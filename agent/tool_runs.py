@@ -100,14 +100,15 @@ class ToolRuns:
                 if not sent[name]:
                     _log.warning("%s was not called: nobody has said what it would send", call.name)
                     return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=value))))
+        made = replace(call, arguments=json.dumps(sent)) if sent else call
         if traits.consequential and not confirmed:
-            question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments))
+            # Of what leaves: what the assistant says aloud may leave from then on.
+            question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, made.arguments))
             return self._spawn(_returned(self._remember(call, question)))
         key = _key(call)
         self._newest[key] = call.id
         running = self._running.get(key)
         if running is None:
-            made = replace(call, arguments=json.dumps(sent)) if sent else call
             running = self._running[key] = self._spawn(self._run(made, traits))
             running.add_done_callback(lambda _: self._running.pop(key, None))
         return self._spawn(self._output(call, running))

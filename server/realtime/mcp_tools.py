@@ -54,7 +54,7 @@ class _Server:
     Attributes:
         client: None for the server's own tools, which the voice session calls.
         tools: once they are listed.
-        size: bytes of memory of the list.
+        size: bytes of memory of the list, unless the tools are the server's own.
     """
 
     config: McpServer
@@ -197,8 +197,7 @@ class McpTools:
         found: dict[str, tuple[_Server, McpTool]] = {}
         for server in self._servers.values():
             for tool in server.tools.values():
-                wanted = tool.name not in self._functions and _is_allowed(server.config.allowed_tools, tool)
-                if wanted and (self._allowed_tools is None or tool.name in self._allowed_tools):
+                if tool.name not in self._functions and _is_allowed(server.config.allowed_tools, tool):
                     found.setdefault(tool.name, (server, tool))
         return found
 
@@ -224,15 +223,18 @@ class McpTools:
         self._send(server_event("mcp_list_tools.in_progress", item_id=item_id))
         try:
             listed = _own_tools(self._own) if server.client is None else await server.client.list_tools()
+            if self._allowed_tools is not None:
+                listed = [tool for tool in listed if tool.name in self._allowed_tools]
             item = {**item, "tools": [asdict(tool) for tool in listed]}
             size = memory(item)
-            if size + sum(other.size for other in self._servers.values()) > TOOL_LISTS.bytes:
+            others = sum(other.size for other in self._servers.values())
+            if server.client is not None and size + others > TOOL_LISTS.bytes:
                 raise McpError("protocol_error", f"all lists together have more than {TOOL_LISTS.bytes >> 10} KiB")
         except McpError as error:
             _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error.kind)
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
             return
-        server.size = size
+        server.size = 0 if server.client is None else size  # its own tools are in memory anyway
         server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}
         self._other_items.put(item_id, item, size)
         self._enable_own()

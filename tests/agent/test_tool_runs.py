@@ -389,6 +389,17 @@ def test_a_query_leaves_with_what_was_said_alone(query: str) -> None:
         assert harness.language_model.prompts[-1][-1].content == INVENTED.format(name="search", value=query)
 
 
+def test_the_user_is_asked_about_what_leaves_and_no_other_words_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the assistant says aloud may leave in a later query."""
+    tools = FakeTools({"search": ToolTraits(outgoing=("query",), consequential=True)}, parameter="query")
+    monkeypatch.setattr(
+        tools, "question", lambda name, arguments: f"Shall I search for {json.loads(arguments)['query']}?"
+    )
+    harness = converse(tools, ("search", json.dumps({"query": "capital of France 4711"})))
+    (question,) = response_texts(harness)
+    assert "capital of France" in question and "4711" not in question
+
+
 def test_words_of_an_output_are_not_said_while_an_earlier_result_has_none() -> None:
     tools = FakeTools({"look": ToolTraits(), "write": ToolTraits()}, outputs={"write": ToolOutput("ok", "Written.")})
     assert response_texts(run_session(in_order("write"), tools.settings, tools)) == ["Written."]

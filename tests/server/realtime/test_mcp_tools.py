@@ -199,6 +199,8 @@ def test_the_operators_list_of_tools_holds_for_the_servers_of_clients() -> None:
 
     client = converse(scenario)
     assert [tool.name for tools in client.conversation._mcp.tools().values() for tool in tools] == ["read_meter"]
+    (listed,) = [event["item"] for event in of_type(client, "conversation.item.done") if "tools" in event["item"]]
+    assert [tool["name"] for tool in listed["tools"]] == ["read_meter"]
     assert not client.servers[0].calls
 
 
