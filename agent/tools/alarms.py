@@ -29,6 +29,9 @@ _ENGLISH = language("en")
 _LATE_S = 60.0
 """An announcement that comes later than this says how late it is."""
 
+_RETRY_S = 10.0
+"""After the file could not be read."""
+
 _RECHECK_S = 3600.0
 """The clock of the machine may be set, so nothing is waited for longer at once."""
 
@@ -188,7 +191,7 @@ class _Announcer:
             alarms = self._data.alarms(self._owner)
         except sqlite3.Error as error:
             _log.error("timers cannot be read: %s", error)
-            self._timer = asyncio.get_running_loop().call_later(_RECHECK_S, self.reschedule)
+            self._timer = asyncio.get_running_loop().call_later(_RETRY_S, self.reschedule)
             return
         for alarm in alarms:
             if alarm.due_at <= now and alarm.id not in self._announced:
@@ -206,7 +209,9 @@ class _Announcer:
             self._data.in_background(self._data.remove_alarm, alarm.id)
             return
 
-        def postponed(_: object) -> None:
+        def postponed(written: asyncio.Future[None]) -> None:
+            if written.cancelled() or written.exception() is not None:
+                return  # it is still due, and would be announced again and again
             self._announced.discard(alarm.id)
             self.reschedule()
 

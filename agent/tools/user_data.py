@@ -70,7 +70,8 @@ USER_DATA_FILE = "user_data.sqlite"
 
 
 def _log_failure(written: Future[Any]) -> None:
-    if isinstance(error := written.exception(), sqlite3.Error):  # others are for those who asked for it
+    error = None if written.cancelled() else written.exception()
+    if isinstance(error, sqlite3.Error):  # others are for those who asked for it
         _log.error("user data cannot be written: %s", error)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import traceback
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any
@@ -51,6 +52,19 @@ class Redactor:
         return text
 
 
+def where_it_failed(error: BaseException) -> str:
+    """A traceback with the types of the exceptions, but not their messages, which may quote what people said."""
+    lines, cause = list[str](), error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        lines += [where_it_failed(cause), "which led to"]
+    lines += [line.rstrip("\n") for line in traceback.format_tb(error.__traceback__)]
+    code = f" {error.errno}" if isinstance(error, OSError) and error.errno is not None else ""
+    lines.append(f"{type(error).__name__}{code}")
+    if isinstance(error, BaseExceptionGroup):
+        lines += [where_it_failed(each) for each in error.exceptions]
+    return "\n".join(lines)
+
+
 class RedactingFormatter(logging.Formatter):
     """Redacts what another formatter makes of a record, tracebacks included."""
 
@@ -60,10 +74,11 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
-        message = record.getMessage()
+        message, record = record.getMessage(), copy(record)
         if len(message) > MAX_LOG_MESSAGE:
-            record = copy(record)
             record.msg, record.args = for_patterns(message, MAX_LOG_MESSAGE), ()
+        if record.exc_info and record.exc_info[1] is not None:
+            record.exc_text = where_it_failed(record.exc_info[1])
         return self._redact(self._inner.format(record))
 
 
@@ -80,8 +95,8 @@ class JSONFormatter(logging.Formatter):
             "message": record.getMessage(),
             **{name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS},
         }
-        if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
+        if record.exc_text:
+            fields["exception"] = record.exc_text
         return json.dumps(fields, ensure_ascii=False, default=str)
 
 

@@ -62,6 +62,28 @@ def test_other_text_stays(text: str) -> None:
     assert Redactor()(text) == text
 
 
+@pytest.mark.parametrize("inner", [logging.Formatter(), JSONFormatter()])
+def test_a_traceback_says_where_and_what_but_quotes_no_message(inner: logging.Formatter) -> None:
+    """A message of a tool, a parser or a database may hold what somebody has said."""
+
+    said = "the note of Jane Doe"
+
+    def fail() -> None:
+        try:
+            raise OSError(28, said)
+        except OSError as error:
+            raise ExceptionGroup(said, [KeyError(said)]) from error
+
+    try:
+        fail()
+    except ExceptionGroup:
+        record = logging.LogRecord("rejoinder", logging.ERROR, "", 0, "it failed", (), sys.exc_info())
+    record.exc_text = "as another handler has formatted it: Jane Doe"
+    text = RedactingFormatter(inner, Redactor()).format(record)
+    assert "it failed" in text and "in fail" in text and "Jane" not in text
+    assert "OSError 28" in text and "ExceptionGroup" in text and "KeyError" in text
+
+
 def test_a_traceback_is_redacted_too() -> None:
     try:
         raise ValueError(f"no such key: {KEY}")
