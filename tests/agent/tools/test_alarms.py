@@ -172,6 +172,36 @@ def test_an_alarm_that_repeats_is_announced_each_time_it_is_due(scenario: Run) -
     scenario(work)
 
 
+def _fails(*arguments: object) -> None:
+    raise sqlite3.OperationalError("the disk is full")
+
+
+def test_a_reminder_that_cannot_be_postponed_is_announced_once(scenario: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(user: Setup) -> None:
+        await user.call("set_reminder", about="swim", time="8 am", repeat="daily")
+        monkeypatch.setattr(user.data, "postpone_alarm", _fails)
+        listener = user.connect()
+        await asyncio.sleep(2 * 86_400)
+        assert len(listener.heard) == 1
+
+    scenario(run)
+
+
+def test_a_timer_that_cannot_be_read_for_a_moment_is_announced_soon(
+    scenario: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(user: Setup) -> None:
+        await user.call("set_timer", minutes=1)
+        with monkeypatch.context() as context:
+            context.setattr(user.data, "alarms", _fails)
+            listener = user.connect()
+            await asyncio.sleep(5)
+        await asyncio.sleep(70)
+        assert len(listener.heard) == 1
+
+    scenario(run)
+
+
 def test_a_repeated_alarm_that_nobody_heard_is_announced_once(scenario: Run) -> None:
     async def work(user: Setup) -> None:
         await user.call("set_reminder", about="swim", time="8 am", repeat="daily")
