@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
-from agent.remote.settings import is_loopback
+from agent.addresses import is_loopback
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 """Host names of this machine that only its own programs can use."""

@@ -29,6 +29,7 @@ LAYERS = {
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
         [
+            "addresses",
             "background_tasks",
             "storage",
             "credentials",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
+
+from agent.addresses import leaves_machine
 
 Scope = Literal["hard", "all"]
 """Which responses come from the bigger model: those to hard questions (`routing.py`), or all."""
@@ -54,8 +55,7 @@ class RemoteSettings:
     @property
     def leaves_machine(self) -> bool:
         """Whether that is another machine than this one."""
-        named = self.host == "localhost" or self.host.endswith(".localhost")
-        return not (named or is_loopback(self.host))
+        return leaves_machine(self.host)
 
 
 def check_url(url: str, option: str, example: str) -> None:
@@ -69,14 +69,3 @@ def check_url(url: str, option: str, example: str) -> None:
         raise ValueError(f"{option} looks like {example}, not {url!r}")
     if parts.username or parts.password:
         raise ValueError(f"{option} contains a password: give the address alone")
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only programs of this machine have an address."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        return parsed.ipv4_mapped.is_loopback
-    return parsed.is_loopback

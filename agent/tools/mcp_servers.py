@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 from mcp import StdioServerParameters
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from agent.addresses import leaves_machine
 from agent.credentials import credential
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_client import CALL_TIMEOUT_S, McpClient
@@ -147,7 +147,8 @@ class McpServerConnection:
                 if asking := [tool.name for tool in tools if tool.traits.consequential]:
                     message = "%s of the MCP server %r ask the user first: list under readOnly what changes nothing"
                     _log.info(message, ", ".join(asking), self._name)
-                if self._config.outgoing is None and not self._is_local:
+                elsewhere = leaves_machine(urlsplit(self._config.url or "").hostname or "localhost")
+                if elsewhere and self._config.outgoing is None:
                     _log.info(_UNFILTERED, self._name)
                 used = {name for tool in tools for name in tool.traits.outgoing}
                 if missing := set(self._config.outgoing or ()) - used:
@@ -168,14 +169,6 @@ class McpServerConnection:
                 await client.close()
             await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
-
-    @property
-    def _is_local(self) -> bool:
-        host = urlsplit(self._config.url or "").hostname or "localhost"
-        try:
-            return ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost"
 
     @property
     def _server(self) -> str | StdioServerParameters:

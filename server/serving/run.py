@@ -10,7 +10,7 @@ from functools import partial
 
 from rich.console import Console
 
-from agent.remote.settings import is_loopback
+from agent.addresses import is_loopback
 from model.hub.store import cache_folder
 from server.access.admission import Admission
 from server.serving.http_server import DrainingServer, http_config
