@@ -19,7 +19,7 @@ from agent.brevity import brief
 from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, RemoteRequest
 from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
-from agent.program.check import missing_number
+from agent.program.check import ignores_supposed_day, missing_number
 from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import answer
@@ -276,6 +276,8 @@ class Planner:
             _log.info("the program for a task, of %d characters, could not be run", len(program))
             if error.begin and not evidence.program_begin:
                 return replace(evidence, program_begin=error.begin)
+            return replace(evidence, is_task=False)
+        if ignores_supposed_day(outcome, turn.said):
             return replace(evidence, is_task=False)
         known = [turn.said, *(said for said, _ in turn.programs)]
         if question := missing_number(outcome, known):

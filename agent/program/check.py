@@ -1,7 +1,9 @@
-"""Whether the numbers of a program have been said: small models fill in one that is missing."""
+"""Whether a program computes with what has been said: small models fill in a number that is missing, and take the
+present for a day that is only supposed."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -45,6 +47,9 @@ _ALWAYS_KNOWN = (
 )  # fmt: skip
 """Numbers that nobody needs to say: those of percentages and of units."""
 
+_PRESENT = {"now", "today"}
+"""Names for it in programs."""
+
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -60,6 +65,12 @@ def missing_number(outcome: Outcome, said: Sequence[str]) -> str:
             if name in _QUESTIONS and not _written_numbers(written) <= known:
                 return _QUESTIONS[name]
     return "" if _written_numbers(outcome.computing) <= known else MISSING
+
+
+def ignores_supposed_day(outcome: Outcome, said: str) -> bool:
+    """Whether a program computes with the present although the user has said "If today is Tuesday, …"."""
+    names = {node.id for node in ast.walk(ast.parse(outcome.computing)) if isinstance(node, ast.Name)}
+    return not names.isdisjoint(_PRESENT) and _ENGLISH.supposes_another_day(said)
 
 
 def _written_numbers(program: str) -> set[Fraction]:

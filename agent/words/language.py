@@ -137,6 +137,9 @@ class Language(Protocol):
     def is_named_date(self, text: str) -> bool:
         """Whether a text names a day."""
 
+    def supposes_another_day(self, text: str) -> bool:
+        """Whether a text supposes what day or time it is ("If today is Tuesday, …"), which may not be the present."""
+
     def date_parts(self, text: str, today: date, *, day_first: bool) -> DateParts | None:
         """The parts of a date that a text names, among other words; None if it names none.
 

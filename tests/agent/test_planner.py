@@ -220,6 +220,12 @@ def test_what_no_program_can_do_is_talked_about(setup: Callable[..., Setup], pro
     assert asked.model.asked[-1].task != "maybe" and len(asked.model.asked) == 2 + len(programs)
 
 
+def test_a_program_that_takes_a_supposed_day_for_the_present_is_talked_about(setup: Callable[..., Setup]) -> None:
+    supposing = "If today is Tuesday, what day is it in ten days?"
+    asked = setup({supposing: ["answer = today + days(10)"]})
+    assert run_on_virtual_clock(lambda: asked.respond(supposing)).policies[-1] == "local model"
+
+
 def test_a_closed_form_asks_no_language_model(setup: Callable[..., Setup]) -> None:
     asked = setup({SAID: []})
     steps = run_on_virtual_clock(lambda: asked.respond("What is 6 times 7?"))

@@ -3,6 +3,7 @@ date among other words: "the fifteenth of March", "no, on Wednesday"."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from calendar import monthrange
 from dataclasses import replace
@@ -30,6 +31,11 @@ _FEASTS = {
 }  # fmt: skip
 _RELATIVE = {"today": 0, "tonight": 0, "tomorrow": 1, "yesterday": -1, "the day after tomorrow": 2,
              "day after tomorrow": 2, "the day before yesterday": -2, "day before yesterday": -2}  # fmt: skip
+_SUPPOSING = frozenset("if suppose supposing assume assuming imagine pretend say saying given were".split())
+_SUPPOSED = frozenset("today it tomorrow yesterday now".split())
+_REACH = 4
+"""Words between "suppose" and "it is", at most, and these two."""
+
 _MONTH_DAY = re.compile(rf"{_MONTH}\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _DAY_MONTH = re.compile(rf"(?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (\d{{4}}))?")
 _NUMBERS = re.compile(r"(?:(\d{4})-)?(\d{1,2})-(\d{1,2})")
@@ -74,6 +80,16 @@ def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
         except OverflowError:
             raise ValueError("the date is out of range") from None
     raise ValueError(f"{text!r} is no day that is known")
+
+
+def supposes_another_day(text: str) -> bool:
+    """See `Language`."""
+    words = tokens(text.replace("’", "'").replace("'s ", " is "))
+    return any(
+        first in _SUPPOSING and day in _SUPPOSED and verb in ("is", "was", "were", "be")
+        for n, first in enumerate(words)
+        for day, verb in itertools.pairwise(words[n + 1 : n + 1 + _REACH])
+    )
 
 
 def is_named_date(text: str) -> bool:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.program.check import MISSING, missing_number
+from agent.program.check import MISSING, ignores_supposed_day, missing_number
 from agent.program.evaluator import FunctionCall, Outcome, run_program
 
 TIMER, ALARM = "For how long?", "For what time?"
@@ -77,3 +77,18 @@ def test_a_number_that_a_name_stands_for_counts_as_well() -> None:
     outcome = run_program(program, datetime(2026, 11, 22, tzinfo=UTC), functions)
     assert missing_number(outcome, ["Wake me 45 minutes before eight."]) == ""
     assert missing_number(outcome, ["Wake me in time for eight."]) == ALARM
+
+
+@pytest.mark.parametrize(
+    ("computing", "ignored"),
+    [
+        ("answer = today + days(10)", True),
+        ("answer = now + hours(3)", True),
+        ('today = date("tuesday")\nanswer = today + days(10)', True),
+        ('day = date("tuesday")\nanswer = day + days(10)', False),
+    ],
+)
+def test_the_present_is_not_what_was_supposed(computing: str, ignored: bool) -> None:
+    outcome = Outcome(computing=computing)
+    assert ignores_supposed_day(outcome, "If it was Tuesday today, what would it be in ten days?") is ignored
+    assert not ignores_supposed_day(outcome, "What day is it in ten days?")

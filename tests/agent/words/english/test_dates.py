@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 import pytest
 
-from agent.words.english import is_named_date, named_date
+from agent.words.english import is_named_date, named_date, supposes_another_day
 from agent.words.language import YearlessDay
 
 SUNDAY, WEDNESDAY = datetime(2026, 11, 22, 15, 0), datetime(2026, 11, 25, 15, 0)
@@ -53,3 +53,19 @@ def test_what_names_no_day_is_refused(text: str) -> None:
     assert not is_named_date(text)
     with pytest.raises(ValueError):
         named_date(text, SUNDAY)
+
+
+@pytest.mark.parametrize(
+    ("text", "supposed"),
+    [
+        ("If today is Tuesday, what day is it in ten days?", True),
+        ("Let's say it's Friday the 3rd, what's the date in two weeks?", True),
+        ("Suppose that tomorrow was Sunday. What day is today?", True),
+        ("Imagine today's the first of March, how long until Easter?", True),
+        ("What day is it in ten days?", False),
+        ("Tell me if the shop is open on Tuesday.", False),
+        ("It's Tuesday, isn't it?", False),
+    ],
+)
+def test_a_day_may_only_be_supposed(text: str, supposed: bool) -> None:
+    assert supposes_another_day(text) is supposed
