@@ -19,10 +19,11 @@ import asyncio
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from rich.console import Console
@@ -49,7 +50,7 @@ from server.serving.runtime import load_engine
 _HEAD = '{"name": "'
 _WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 _FIT_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0)
-_SEVERAL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
+_SEVERAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 
 _QUESTIONS = ("irrelevance", "live_irrelevance", "simple_python", "multiple", "parallel")
 """Kinds of BFCL's questions."""
@@ -102,8 +103,8 @@ async def score(engine: Engine, case: ToolCase, decision: Decision) -> dict[str,
     scores, encode = ToolScores(engine), engine.model.tokenizer.encode
     first = await first_scores(scores, messages, case.tools)
     another, optional = [], []
-    for number, call in enumerate(decision.expected, 1):
-        written = encode("\n".join(_text(call) for call in decision.expected[:number]))
+    for number in range(1, len(decision.expected) + 1):
+        written = _written(encode, map(_text, decision.expected[:number]))
         score = await _text_after(scores, messages, case.tools, written)
         another.append((score, number < len(decision.expected)))
     if decision.expected:
@@ -114,6 +115,7 @@ async def score(engine: Engine, case: ToolCase, decision: Decision) -> dict[str,
     asked = len(messages) > 2 and messages[-2].role == "assistant" and messages[-2].content.endswith("?")
     return {
         "case": case.name,
+        "set": "tuning half",
         "category": case.category,
         "after": decision.messages[-1].content,
         "decides": user,
@@ -152,11 +154,11 @@ async def score_question(engine: Engine, item: Item) -> dict[str, Any]:
     scores, encode, calls = ToolScores(engine), engine.model.tokenizer.encode, list(map(_answer, item.answers))
     first = await first_scores(scores, messages, tools)
     another = [
-        (await _text_after(scores, messages, tools, encode("\n".join(calls[:number]))), number < len(calls))
+        (await _text_after(scores, messages, tools, _written(encode, calls[:number])), number < len(calls))
         for number in range(1, len(calls) + 1)
     ]
     return {
-        "case": item.id, "category": item.kind, "decides": True, "answers_question": False,
+        "case": item.id, "set": "BFCL", "category": item.kind, "decides": True, "answers_question": False,
         "needed": "irrelevance" not in item.kind, **first, "another": another, "optional": [],
     }  # fmt: skip
 
@@ -166,6 +168,13 @@ def _answer(answer: Mapping[str, Mapping[str, Sequence[Any]]]) -> str:
     [(name, accepted)] = answer.items()
     arguments = {key: values[0] for key, values in accepted.items() if "" not in values}
     return json.dumps({"name": declared_name(name), "arguments": arguments})
+
+
+def _written(encode: Callable[[str], list[int]], calls: Iterable[str]) -> list[int]:
+    """The tokens of calls as they are generated: line breaks are tokens of their own, which `encode` would merge with
+    the ends of the calls. The model ends sooner after the merged ones."""
+    [*rest, last] = calls
+    return [token for call in rest for token in (*encode(call), *encode("\n"))] + encode(last)
 
 
 async def _text_after(
@@ -201,17 +210,20 @@ def _text(call: ExpectedCall) -> str:
     return json.dumps({"name": call.name, "arguments": example(call)})
 
 
-def best_threshold(scored: Sequence[tuple[float, bool]]) -> tuple[float, float]:
-    """The threshold with the best mean of the shares that are right above and below it, and that mean."""
-    values = sorted(value for value, _ in scored)
+def best_threshold(scored: Sequence[tuple[float, bool, str]]) -> tuple[float, float]:
+    """The threshold with the best mean of the shares that are right above and below it in each set, and that mean.
+
+    Args:
+        scored: a score, whether it should be above the threshold, and the set that it is of.
+    """
+    values = sorted(value for value, _, _ in scored)
     candidates = [(low + high) / 2 for low, high in itertools.pairwise(values)]
-    above, below = ([value for value, needed in scored if needed is side] for side in (True, False))
+    groups: dict[tuple[bool, str], list[float]] = {}
+    for value, needed, group in scored:
+        groups.setdefault((needed, group), []).append(value)
 
     def share(threshold: float) -> float:
-        return (
-            sum(value > threshold for value in above) / len(above)
-            + sum(value <= threshold for value in below) / len(below)
-        ) / 2
+        return fmean(fmean((value > threshold) is side for value in some) for (side, _), some in groups.items())
 
     best = max(map(share, candidates))
     middle = [threshold for threshold in candidates if math.isclose(share(threshold), best)]
@@ -226,6 +238,7 @@ def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             (
                 row["start"] + weight * row["name"] + bonus * row["answers_question"] + fit * row["fit"],
                 row["needed"],
+                row["set"],
             )
             for row in decisions
         ]
@@ -236,7 +249,7 @@ def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
     for weight in _SEVERAL_WEIGHTS:
         text = [
-            (value + weight * row["several"] - MORE_PER_CALL * number, needed)
+            (value + weight * row["several"] - MORE_PER_CALL * number, needed, row["set"])
             for row in rows
             for number, (value, needed) in enumerate(row["another"])
         ]
@@ -244,9 +257,10 @@ def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"several_weight {weight}: several_another {threshold:.2f} ({100 * right:.1f} % right)"
     outputs = [row for row in rows if not row["decides"]]
     for name in ("start", "continues"):
-        threshold, right = best_threshold([(row[name], row["needed"]) for row in outputs])
+        threshold, right = best_threshold([(row[name], row["needed"], row["set"]) for row in outputs])
         yield f"after an output, {name} {threshold:.2f} ({100 * right:.1f} % right)"
-    threshold, right = best_threshold([(value, needed) for row in rows for value, needed in row["optional"]])
+    optional = [(value, needed, row["set"]) for row in rows for value, needed in row["optional"]]
+    threshold, right = best_threshold(optional)
     yield f"optional {threshold:.2f} ({100 * right:.1f} % right)"
 
 

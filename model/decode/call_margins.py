@@ -14,7 +14,7 @@ from model.decode.call_decision import CallThresholds
 from model.decode.constraint import mask_logits
 from model.decode.grammar_compiler import JSONStructure
 
-MORE_PER_CALL = 0.5
+MORE_PER_CALL = 1.5
 """How much likelier text must be for each call after the second, nats: once a model has made two, it likes to go on."""
 
 

@@ -10,7 +10,7 @@ from model.engine.bundled import is_made_for
 from model.hub.catalog import QWEN_05B, QWEN_15B
 
 _CALIBRATED = (
-    (QWEN_05B, CallThresholds(call=-5.2, name_weight=4.0, expected=2.0, another=-6.1, optional=6.9)),
+    (QWEN_05B, CallThresholds(call=-5.2, name_weight=4.0, expected=2.0, another=-6.5, optional=6.9)),
     (
         QWEN_15B,
         CallThresholds(
@@ -21,8 +21,8 @@ _CALIBRATED = (
             optional=3.7,
             fit_weight=3.0,
             fit_call=-5.5,
-            several_weight=0.1,
-            several_another=-7.6,
+            several_weight=0.3,
+            several_another=-6.35,
             continues=2.5,
             continues_name=-1.0,
         ),
