@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.documents.readers import READERS, UnreadableDocument, read_document
+from agent.documents.readers import READERS, UnreadableDocument, parse
 from lab.simulator.carriers import CARRIERS
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile, GGUFFile
@@ -236,7 +236,7 @@ def test_a_document_is_read_or_unreadable(data: bytes, suffix: str) -> None:
         file.write(data)
         file.flush()
         with suppress(UnreadableDocument):
-            assert read_document(Path(file.name)).blocks
+            assert parse(Path(file.name), data).blocks
 
 
 @fuzz
