@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
@@ -83,8 +84,9 @@ class ConfinedReader:
         if process is None:
             return 0
         process.kill()  # unless it has ended
-        with process:
-            return process.wait()
+        with suppress(BrokenPipeError), process:  # closes the pipes, one of which may have something for it
+            pass
+        return process.wait()
 
 
 def _start() -> subprocess.Popen[bytes]:
