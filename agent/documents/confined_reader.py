@@ -20,10 +20,10 @@ from agent.documents.readers import Block, Document, UnreadableDocument
 _PROGRAM = "agent.documents.reader_process"
 
 _MEMORY_BYTES = 1200 << 20
-"""Limit of the address space, of which the program and its parsers take about 100 MiB."""
+"""Limit of the address space, of which the program and its parsers take about 50 MiB."""
 
 _CPU_S = 30
-"""Limit of the processor time for a file. A PDF of a thousand pages takes about ten seconds."""
+"""Limit of the processor time for a file. A PDF of a thousand pages takes about 3 s."""
 
 _WALL_S = 120.0
 """Limit of the time for a file, on a machine that is busy with conversations."""
