@@ -90,15 +90,17 @@ def _with_keys(engine: Engine, folder: Path) -> Iterator[Doors]:
 
 @pytest.fixture(scope="module")
 def doors(tiny_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Doors]]:
-    """A server as the telephony guide sets it up, and one without keys that only this machine may use. Neither minds
-    how often somebody without access knocks."""
+    """A server as the telephony guide sets it up, one without keys that only this machine may use, and one for calls
+    that is not told its public name. None minds how often somebody without access knocks."""
+    secret = TelephonySettings(carrier_auth=CarrierAuth(shared_secrets=("s3cret",)))
     with (
         pytest.MonkeyPatch.context() as patch,
         _with_keys(tiny_engine, tmp_path_factory.mktemp("keys")) as outside,
         serving(engine=tiny_engine) as local,
+        serving(telephony=secret, engine=tiny_engine, local=LocalAccess(enabled=False)) as nameless,
     ):
         patch.setattr(auth, "_FREE_GUESSES", 1 << 20)
-        yield {"outside": outside, "local": Doors(local)}
+        yield {"outside": outside, "local": Doors(local), "nameless": Doors(nameless)}
 
 
 def routes_of(app: Any) -> set[tuple[str, str]]:
@@ -205,6 +207,58 @@ async def test_a_request_that_came_through_something_else_is_not_local(
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost:1", "[::1]:8000", "LOCALHOST"])
 async def test_every_name_of_this_machine_is_local(doors: dict[str, Doors], host: str) -> None:
     assert await is_let_in("GET", "/metrics", doors["local"], {"Host": host})
+
+
+ODD_HOSTS = {
+    "none": b"",
+    "empty": b"Host:\r\n",
+    "bracket": b"Host: [\r\n",
+    "open": b"Host: [::1\r\n",
+    "space": b"Host: a b\r\n",
+    "path": b"Host: a@b/c?d#e\r\n",
+    "bytes": b"Host: \xff\xfe\r\n",
+    "long": b"Host: " + b"x" * 8000 + b"\r\n",
+    "too long": b"Host: " + b"x" * (1 << 17) + b"\r\n",
+    "two": b"Host: 127.0.0.1\r\nHost: evil.example\r\n",
+}
+"""No client sends these, so the test writes them to the socket."""
+
+NO_REQUESTS = {"none", "two", "too long"}
+"""HTTP/1.1 wants one, and a request's headers have a limit."""
+
+
+async def status_of(method: str, path: str, doors: Doors, host: bytes, authorization: str = "") -> int:
+    """The status of a response to a request with these `Host` headers."""
+    name, _, port = doors.address.partition(":")
+    lines = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    lines += "Connection: Upgrade\r\n" if method == "WS" else "Connection: close\r\nContent-Length: 0\r\n"
+    if authorization:
+        lines += f"Authorization: {authorization}\r\n"
+    async with asyncio.timeout(HANG_S):
+        reader, writer = await asyncio.open_connection(name, int(port))
+        try:
+            verb = "GET" if method == "WS" else method
+            writer.write(f"{verb} {concrete(path)} HTTP/1.1\r\n".encode() + host + f"{lines}\r\n".encode())
+            return int((await reader.readline()).split()[1])
+        finally:
+            writer.close()
+
+
+@pytest.mark.parametrize("host", ODD_HOSTS)
+async def test_a_host_that_is_none_lets_nobody_in_and_breaks_nothing(doors: dict[str, Doors], host: str) -> None:
+    local, nameless = doors["local"], doors["nameless"]
+    requests = [
+        ("GET", "/healthz", local, "", 200),
+        ("GET", "/metrics", local, "", 401),
+        ("POST", "/v1/chat/completions", local, "", 401),
+        ("WS", "/phone", local, "", 403),
+        ("POST", "/phone/twilio.xml", local, "", 403),
+        ("POST", "/phone/twilio.xml", nameless, "Bearer s3cret", 200),
+        ("WS", "/phone", nameless, "Bearer s3cret", 101),
+    ]
+    for method, path, server, authorization, status in requests:
+        answered = await status_of(method, path, server, ODD_HOSTS[host], authorization)
+        assert answered == (400 if host in NO_REQUESTS else status), (method, path)
 
 
 @pytest.mark.parametrize("settings", [{"carrier": True}, {"public_url": True}], ids=str)

@@ -12,19 +12,23 @@ import json
 import os
 import wave
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from safetensors.torch import save
+from tokenizers import Tokenizer, models
 
-from agent.documents.readers import READERS, UnreadableDocument, read_document
+from agent.documents.readers import UnreadableDocument, parse
 from lab.simulator.carriers import CARRIERS
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile, GGUFFile
@@ -37,7 +41,7 @@ from server.telephony.auth import CarrierAuth, CarrierRequest
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.dialect import BadCall, BadMessage, Dialect, Frame
-from tests.agent.documents.sample_documents import write_docx
+from tests.agent.documents.sample_documents import HOUSE, PAGE, write_docx, write_pdf
 from tests.fakes import run_on_virtual_clock
 from tests.server.realtime.conversation_client import Client
 from voice.audio.codec import BadAudio, decode
@@ -73,12 +77,6 @@ FIELDS = st.sampled_from(
 EVENTS = st.fixed_dictionaries({"type": st.sampled_from(EVENT_TYPES) | st.text(max_size=10)}).flatmap(
     lambda event: st.dictionaries(FIELDS, JSON, max_size=4).map(lambda fields: {**fields, **event})
 )
-
-
-def sample_docx() -> bytes:
-    with NamedTemporaryFile(suffix=".docx") as file:
-        write_docx(Path(file.name))
-        return Path(file.name).read_bytes()
 
 
 @st.composite
@@ -189,25 +187,94 @@ def test_a_recording_is_audio_or_has_a_status(data: bytes) -> None:
     assert status in (0, decoder_process.UNREADABLE, decoder_process.NO_AUDIO)
 
 
+TOKENS = ["H", "i", "Hi", "!", "<|im_end|>"]
+MERGES = ["H i"]
+
+
 def gguf_file() -> bytes:
-    """A tiny model file: what a decoder's configuration needs, an array, and tensors of two types."""
+    """A tiny model file: what a decoder's configuration and its tokenizer need, and tensors of two types."""
     with NamedTemporaryFile(suffix=".gguf") as file:
         writer = gguf.GGUFWriter(file.name, "llama")
-        for add in (writer.add_embedding_length, writer.add_block_count, writer.add_head_count):
-            add(4)
+        writer.add_embedding_length(4)
+        for add in (writer.add_block_count, writer.add_head_count, writer.add_head_count_kv):
+            add(2)
         writer.add_context_length(64)
         writer.add_feed_forward_length(8)
         writer.add_layer_norm_rms_eps(1e-5)
-        writer.add_token_list(["a", "b", "c"])
+        writer.add_rope_freq_base(10_000.0)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_list(TOKENS)
+        writer.add_token_scores([0.0] * len(TOKENS))
+        writer.add_token_types([gguf.TokenType.NORMAL] * 4 + [gguf.TokenType.CONTROL])
+        writer.add_token_merges(MERGES)
+        writer.add_bos_token_id(0)
+        writer.add_eos_token_id(4)
+        writer.add_chat_template("{{ messages[0].content }}")
         writer.add_custom_alignment(32)
-        writer.add_tensor("floats", np.ones((3, 4), np.float32))
+        writer.add_tensor("blk.0.attn_q.weight", np.ones((4, 4), np.float32))
         kind = gguf.GGMLQuantizationType.Q8_0
-        writer.add_tensor("blocks", gguf.quants.quantize(np.ones((2, 32), np.float32), kind), raw_dtype=kind)
+        writer.add_tensor("token_embd.weight", gguf.quants.quantize(np.ones((2, 32), np.float32), kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
         return Path(file.name).read_bytes()
+
+
+@cache
+def checkpoint_files() -> dict[str, bytes]:
+    """A tiny checkpoint folder."""
+    config = {
+        "architectures": ["SDARForCausalLM"], "model_type": "sdar", "hidden_size": 4, "num_attention_heads": 2,
+        "vocab_size": 5, "num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 2, "intermediate_size": 8,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "block_size": 4, "mask_token_id": 3, "eos_token_id": 4,
+        "use_sliding_window": False, "layer_types": ["full_attention"], "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 32,
+            "beta_fast": 32, "beta_slow": 1, "truncate": True,
+        },
+    }  # fmt: skip
+    tokenizer = Tokenizer(models.BPE({token: n for n, token in enumerate(TOKENS)}, [("H", "i")]))
+    tokenizer.add_special_tokens(TOKENS[-1:])
+    special = {"bos_token": "H", "eos_token": {"content": "<|im_end|>"}, "mask_token": "!", "chat_template": "{{ 1 }}"}
+    tensors = {
+        "model.embed_tokens.weight": torch.ones(5, 4),
+        "model.layers.0.self_attn.q_proj.weight": torch.ones(4, 4),
+    }
+    name = "model-00001-of-00001.safetensors"
+    return {
+        "config.json": json.dumps(config).encode(),
+        "generation_config.json": b'{"eos_token_id": [4]}',
+        "tokenizer_config.json": json.dumps(special).encode(),
+        "tokenizer.json": tokenizer.to_str().encode(),
+        "model.safetensors.index.json": json.dumps({"weight_map": dict.fromkeys(tensors, name)}).encode(),
+        name: save(tensors),
+    }
+
+
+def read_model(path: Path, guard: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Read all that a checkpoint holds, each part under a guard."""
+    with guard():
+        checkpoint = open_checkpoint(path)
+        for read in (checkpoint.rope, checkpoint.template_tokens, checkpoint.stop_tokens, checkpoint.chat_template):
+            with guard():
+                read()
+        for name in ("embed_tokens.weight", "layers.0.self_attn.q_proj.weight"):
+            with guard():
+                checkpoint.tensor(name)
+            with guard():
+                checkpoint.blocks(name)
+        with guard():
+            tokenizer = checkpoint.tokenizer()
+            tokenizer.decode([*tokenizer.encode("Hi!"), *tokenizer.encode_template("Hi<|im_end|>")])
+            for token in range(len(TOKENS)):
+                tokenizer.token_bytes(token)
+
+
+def bad_model_files() -> AbstractContextManager[Any]:
+    return suppress(BadModelFile)
 
 
 @fuzz
@@ -222,21 +289,80 @@ def test_a_model_file_is_read_or_bad(data: bytes) -> None:
             for name in opened.tensor_names:
                 opened.tensor(name)
                 opened.blocks(name)
-        with suppress(BadModelFile):
-            checkpoint = open_checkpoint(path)
-            for read in (checkpoint.tokenizer, checkpoint.rope, checkpoint.template_tokens, checkpoint.stop_tokens):
-                with suppress(BadModelFile):
-                    read()
+        read_model(path, bad_model_files)
+
+
+@st.composite
+def changed_json(draw: st.DrawFn, valid: bytes) -> bytes:
+    """A JSON object with other values, in itself and in the objects that it has."""
+    changed = json.loads(valid)
+    for _ in range(draw(st.integers(1, 3))):
+        inside = changed
+        while True:
+            key = draw(st.sampled_from(sorted(inside)))
+            if not (isinstance(inside[key], dict) and inside[key] and draw(st.booleans())):
+                break
+            inside = inside[key]
+        inside[key] = draw(st.sampled_from([0, -1, 1 << 40, 1e400, "", "..", [[]], {"a": []}]) | JSON)
+    return json.dumps(changed).encode()
+
+
+@st.composite
+def checkpoint_folders(draw: st.DrawFn) -> dict[str, bytes]:
+    """A checkpoint folder in which one file is not as it should be."""
+    files = checkpoint_files()
+    name = draw(st.sampled_from(sorted(files)))
+    changes = mutated([files[name]])
+    return {**files, name: draw(changed_json(files[name]) | changes if name.endswith(".json") else changes)}
+
+
+def write_files(folder: str, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (Path(folder) / name).write_bytes(data)
+    return Path(folder)
 
 
 @fuzz
-@given(mutated([sample_docx()]) | st.binary(max_size=60), st.sampled_from(sorted(READERS)))
-def test_a_document_is_read_or_unreadable(data: bytes, suffix: str) -> None:
-    with NamedTemporaryFile(suffix=suffix) as file:
-        file.write(data)
-        file.flush()
+@given(checkpoint_folders())
+def test_a_checkpoint_folder_is_read_or_bad(files: dict[str, bytes]) -> None:
+    with TemporaryDirectory() as folder:
+        read_model(write_files(folder, files), bad_model_files)
+
+
+def test_the_models_that_are_changed_can_be_read(tmp_path: Path) -> None:
+    """If they could not, the changes would test nothing."""
+    (tmp_path / "model.gguf").write_bytes(gguf_file())
+    read_model(tmp_path / "model.gguf", nullcontext)
+    (tmp_path / "model").mkdir()
+    read_model(write_files(str(tmp_path / "model"), checkpoint_files()), nullcontext)
+
+
+def sample_documents() -> dict[str, bytes]:
+    """A document of each kind, by its suffix."""
+    with TemporaryDirectory() as folder:
+        write_docx(Path(folder) / "a.docx")
+        write_pdf(Path(folder) / "a.pdf", ["Press the green button.", "Wait."], "Coffee machine")
+        files = {path.suffix: path.read_bytes() for path in Path(folder).iterdir()}
+    return {**files, ".html": PAGE.encode(), ".md": HOUSE.encode(), ".txt": HOUSE.encode("utf-16")}
+
+
+@pytest.mark.parametrize("suffix", sorted(sample_documents()))
+def test_a_document_is_read_or_unreadable(suffix: str) -> None:
+    document_target(suffix)()
+
+
+def document_target(suffix: str) -> Callable[[], None]:
+    """A property of one kind of documents."""
+    path, valid = Path(f"a{suffix}"), sample_documents()[suffix]
+    assert parse(path, valid).blocks
+
+    @fuzz
+    @given(mutated([valid]) | st.binary(max_size=60))
+    def run(data: bytes) -> None:
         with suppress(UnreadableDocument):
-            assert read_document(Path(file.name)).blocks
+            assert parse(path, data).blocks
+
+    return run
 
 
 @fuzz
@@ -291,7 +417,8 @@ TARGETS: dict[str, Any] = {
     **{f"frames of {name}": carrier_target(name) for name in sorted(CARRIERS)},
     "audio files": test_a_recording_is_audio_or_has_a_status,
     "model files": test_a_model_file_is_read_or_bad,
-    "documents": test_a_document_is_read_or_unreadable,
+    "model folders": test_a_checkpoint_folder_is_read_or_bad,
+    **{f"documents ({suffix})": document_target(suffix) for suffix in sorted(sample_documents())},
     "samples": test_samples_are_finite_or_bad_audio,
     "completion requests": test_a_completion_request_is_valid_or_not,
     "signatures of carriers": test_no_forged_request_is_a_carriers,

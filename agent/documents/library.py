@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agent.documents.confined_reader import ConfinedReader
 from agent.documents.passages import Passage, divide, searched_texts
-from agent.documents.readers import READERS, UnreadableDocument, file_bytes, read_document
+from agent.documents.readers import READERS, UnreadableDocument, file_bytes
 from agent.storage import forget_deleted, open_database
 
 DOCUMENTS_FILE = "documents.sqlite"
@@ -227,9 +228,10 @@ class Library:
                 self._file.execute("delete from files where id = ?", (known[path][0],))
             if known[path][4]:  # it had been read
                 update.removed.append(path)
-        for count, (path, file) in enumerate(sorted(files.items())):
-            report(path, count, len(files))
-            self._update_file(number, path, file, known.get(path), version, embed, update)
+        with ConfinedReader() as reader:
+            for count, (path, file) in enumerate(sorted(files.items())):
+                report(path, count, len(files))
+                self._update_file(number, path, file, known.get(path), version, embed, update, reader)
         with self._lock:
             self._file.execute("update folders set updated_at = ? where id = ?", (time.time(), number))
             if update.removed or update.changed:
@@ -246,6 +248,7 @@ class Library:
         version: str,
         embed: Embed,
         update: Update,
+        reader: ConfinedReader,
     ) -> None:
         number, size, modified, sha256, read_with, error = known or (None, -1, -1, "", "", "")
         try:
@@ -253,13 +256,14 @@ class Library:
             if (stat.st_size, stat.st_mtime_ns, version) == (size, modified, read_with) and not error:
                 update.unchanged += 1
                 return
-            digest = hashlib.sha256(file_bytes(file)).hexdigest()
+            data = file_bytes(file)
+            digest = hashlib.sha256(data).hexdigest()
             state = (stat.st_size, stat.st_mtime_ns, digest, version, "")
             if number is not None and (digest, version) == (sha256, read_with):
                 update.unchanged += 1
                 self._set_state(number, state)
                 return
-            document = read_document(file)
+            document = reader.read(file, data)
             passages = divide(document)
             self._check_room(len(passages))
             texts = [searched_texts(document.title, passage) for passage in passages]

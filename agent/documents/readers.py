@@ -30,6 +30,18 @@ _MAX_UNPACKED_BYTES = 256 << 20
 _MAX_TAGS = 200_000
 """Of an HTML file. A book has fewer; each takes about a kilobyte of memory, and nests as deep as there are tags."""
 
+_MAX_TEXT = 20_000_000
+"""Characters of a document with the headings of each block: more than the library has room for."""
+
+_MIN_BLOCK = 100
+"""Characters that a shorter block counts as, for the memory that it takes."""
+
+_MAX_HEADING = 200
+"""Characters of a heading, of a title, and of a column's name. They are repeated for what stands below them."""
+
+_MAX_REASON = 200
+"""Characters of a parser's own error, which may quote the file."""
+
 _MAX_COLUMNS = 63
 """Word's own limit."""
 
@@ -64,16 +76,23 @@ class Document:
     blocks: tuple[Block, ...]
 
 
-def read_document(path: Path) -> Document:
-    """Read a file.
+def parse(path: Path, data: bytes) -> Document:
+    """Read what a file holds. A hostile file can make this take very long, or all the memory: `ConfinedReader` gives it
+    a process of its own.
+
+    Args:
+        path: names the document and its kind.
 
     Raises:
         UnreadableDocument: it is damaged, protected, too large, or has no text.
-        OSError: it cannot be opened.
     """
-    data = file_bytes(path)
     try:
         title, read = READERS[path.suffix.lower()](data)
+        if sum(max(len(block.text) + sum(map(len, block.headings)), _MIN_BLOCK) for block in read) > _MAX_TEXT:
+            raise UnreadableDocument(f"it has more than {_MAX_TEXT / 1e6:.0f} million characters of text: split it")
+        # Patterns read blocks up to a length.
+        parts = ((block, part) for block in read for part in wrap(block.text, MAX_BLOCK, break_on_hyphens=False))
+        blocks = tuple(replace(block, text=part) for block, part in parts if re.search(r"\w", part))
     except ImportError as error:
         raise UnreadableDocument(
             f'it needs the package {error.name}: run `pip install --only-binary=:all: "rejoinder[documents]"`'
@@ -83,11 +102,8 @@ def read_document(path: Path) -> Document:
     except (MemoryError, RecursionError):
         raise UnreadableDocument("its parts are nested too deeply, or too many: split it") from None
     except Exception as error:  # whatever a parser raises for a damaged file
-        reason = str(error) or type(error).__name__
+        reason = str(error)[:_MAX_REASON] or type(error).__name__
         raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
-    # Patterns read blocks up to a length.
-    parts = ((block, part) for block in read for part in wrap(block.text, MAX_BLOCK, break_on_hyphens=False))
-    blocks = tuple(replace(block, text=part) for block, part in parts if re.search(r"\w", part))
     if not blocks:
         raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
     return Document(_short(title) or _name(path), blocks)
@@ -112,7 +128,8 @@ def file_bytes(path: Path) -> bytes:
 def _short(title: str) -> str:
     """A title that can be spoken; empty if this is none."""
     title = _one_line(title).strip(" .:-–—")
-    return title if re.search(r"[^\W\d_]", title) and len(title.split()) <= _MAX_TITLE_WORDS else ""
+    is_short = len(title) <= _MAX_HEADING and len(title.split()) <= _MAX_TITLE_WORDS
+    return title if is_short and re.search(r"[^\W\d_]", title) else ""
 
 
 def _name(path: Path) -> str:
@@ -154,7 +171,7 @@ class _Outline:
         if level == 1 and not self.title:
             self.title = heading
         elif heading:
-            self._open.append((level, heading))
+            self._open.append((level, heading[:_MAX_HEADING]))
 
     def add(self, text: str) -> None:
         """A paragraph, a list item or a table row."""
@@ -165,8 +182,9 @@ class _Outline:
         header, *rows = cells or [[]]
         if not rows:
             self.add(", ".join(filter(None, header)))
+        columns = [name[:_MAX_HEADING] for name in header]
         for row in rows:
-            names = [*header, *[""] * len(row)]
+            names = [*columns, *[""] * len(row)]
             named = zip(names, row, strict=False)
             self.add("; ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell))
 

@@ -32,14 +32,23 @@ _log = logging.getLogger("rejoinder.model")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", "GGUFCheckpoint", "SafetensorsCheckpoint")
 
 _GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
 """Families that can be read from GGUF files. Diffusion models are published as safetensors."""
 
 
+_MAX_SIZE = 1 << 24
+"""Larger sizes are damage, and would take all the memory. Contexts are the largest: 10 million tokens."""
+
+
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The configuration of a dense decoder."""
+    """The configuration of a dense decoder.
+
+    Raises:
+        ValueError: a size cannot be one.
+    """
 
     family: str
     """Its name in `architectures.py`."""
@@ -56,6 +65,20 @@ class DecoderConfig:
     norm_eps: float
     diffusion: DiffusionConfig | None = None
     """How it denoises, if it is a diffusion model."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "intermediate",
+            "context_length",
+        ):
+            if not 1 <= (size := getattr(self, name)) <= _MAX_SIZE:
+                raise ValueError(f"{name} is {size}")
 
 
 def open_checkpoint(path: Path, family: str | None = None) -> Checkpoint:
@@ -76,6 +99,23 @@ def open_checkpoint(path: Path, family: str | None = None) -> Checkpoint:
             raise BadModelFile(f"{path} is a GGUF file, which states its own family: leave --family out")
         return GGUFCheckpoint(path)
     raise BadModelFile(f"{path} is neither a .gguf file nor a folder with config.json and safetensors")
+
+
+def _reading(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+    """Decorate what reads a checkpoint, which may hold anything. Raises BadModelFile."""
+
+    @wraps(method)
+    def read(checkpoint: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(checkpoint, *args, **kwargs)
+        except BadModelFile:
+            raise
+        except KeyError as error:
+            raise BadModelFile(f"{checkpoint.path} lacks the metadata {error}: it is not a complete model") from None
+        except Exception as error:  # also of the tokenizers package, which declares none
+            raise BadModelFile(f"{checkpoint.path} is damaged ({error}): download it again") from None
+
+    return read
 
 
 _GGUF_NAMES = {
@@ -105,25 +145,6 @@ def gguf_name(name: str) -> str:
     return f"{_GGUF_NAMES[stem]}.{kind}"
 
 
-def _reading_metadata(
-    method: Callable[Concatenate[GGUFCheckpoint, P], R],
-) -> Callable[Concatenate[GGUFCheckpoint, P], R]:
-    """Decorate what reads the metadata of a file, which may hold anything. Raises BadModelFile."""
-
-    @wraps(method)
-    def read(checkpoint: GGUFCheckpoint, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(checkpoint, *args, **kwargs)
-        except BadModelFile:
-            raise
-        except KeyError as error:
-            raise BadModelFile(f"{checkpoint.path} lacks the metadata {error}: it is not a complete model") from None
-        except Exception as error:  # also of the tokenizers package, which declares none
-            raise BadModelFile(f"the metadata of {checkpoint.path} is damaged ({error}): download it again") from None
-
-    return read
-
-
 class GGUFCheckpoint:
     """A checkpoint in one GGUF file. What its metadata lack, or have of another type, is a BadModelFile.
 
@@ -141,7 +162,7 @@ class GGUFCheckpoint:
             raise BadModelFile(f"{path} is a {family!r} model; supported in GGUF files are {', '.join(_GGUF_FAMILIES)}")
         self.config = self._config(family)
 
-    @_reading_metadata
+    @_reading
     def _config(self, family: str) -> DecoderConfig:
         def value(key: str) -> Any:
             return self._metadata[f"{family}.{key}"]
@@ -179,6 +200,7 @@ class GGUFCheckpoint:
     def _has_paired_rows(self, name: str) -> bool:
         return self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
 
+    @_reading
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor `name`, float32 on the CPU. Raises BadModelFile if it is missing."""
         values = self._file.tensor(self._stored_name(name))
@@ -186,6 +208,7 @@ class GGUFCheckpoint:
             return _pairs_to_halves(values, self.config.head_dim)
         return values
 
+    @_reading
     def blocks(self, name: str) -> StoredBlocks | None:
         """The matrix `name` as a GGUF file stores it, its rows in the order of `tensor`; None for other checkpoints."""
         stored = self._file.blocks(self._stored_name(name))
@@ -194,7 +217,7 @@ class GGUFCheckpoint:
             return replace(stored, blocks=rows.numpy())
         return stored
 
-    @_reading_metadata
+    @_reading
     def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
         """The parameters of its rotary position embedding.
 
@@ -215,7 +238,7 @@ class GGUFCheckpoint:
             return RopeParameters(frequencies / self._file.tensor("rope_freqs.weight"))
         return RopeParameters(frequencies)
 
-    @_reading_metadata
+    @_reading
     def tokenizer(self) -> TextTokenizer:
         """The checkpoint's tokenizer."""
         return TextTokenizer.from_gguf(self._metadata)
@@ -225,14 +248,14 @@ class GGUFCheckpoint:
         template = self._metadata.get("tokenizer.chat_template")
         return None if template is None else str(template)
 
-    @_reading_metadata
+    @_reading
     def template_tokens(self) -> dict[str, str]:
         """The text of the tokens that chat templates call `bos_token` and `eos_token`."""
         texts = self._metadata["tokenizer.ggml.tokens"]
         ids = {name: self._metadata.get(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
         return {name: texts[token] for name, token in ids.items() if token is not None}
 
-    @_reading_metadata
+    @_reading
     def stop_tokens(self) -> frozenset[int]:
         """Ids of the tokens that end a response."""
         keys = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -256,17 +279,18 @@ def _halves_to_pairs(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
 
 class SafetensorsCheckpoint:
     """A checkpoint folder as `save_pretrained` writes it, with one file or with shards and an index. It has what
-    `GGUFCheckpoint` has."""
+    `GGUFCheckpoint` has, and raises BadModelFile where that does."""
 
     def __init__(self, folder: Path, family: str | None = None) -> None:
         self.path = folder
+        self._open(family)
+
+    @_reading
+    def _open(self, family: str | None) -> None:
         self._settings = self._json("config.json")
-        self._family = detect_family(self._settings, folder, family)
-        _log.info("%s is read as %s (--family names another)", checkpoint_name(folder), self._family.name)
-        try:
-            self.config = self._config(self._family)
-        except KeyError as error:
-            raise BadModelFile(f"{folder / 'config.json'} lacks {error}") from None
+        self._family = detect_family(self._settings, self.path, family)
+        _log.info("%s is read as %s (--family names another)", checkpoint_name(self.path), self._family.name)
+        self.config = self._config(self._family)
         if uses_sliding_window(self._family, self._settings):
             raise BadModelFile(f"{self.path} uses sliding-window attention, which is not supported")
         self._shards = self._find_shards()
@@ -296,6 +320,7 @@ class SafetensorsCheckpoint:
             diffusion=diffusion_config(family, settings, self._id(self._special_tokens().get("mask_token"))),
         )
 
+    @_reading
     def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
         """Read `rope_parameters` (transformers 5) or `rope_scaling` (transformers 4, optional)."""
         own: dict[str, Any] = self._settings.get("rope_parameters") or self._settings.get("rope_scaling") or {}
@@ -306,6 +331,9 @@ class SafetensorsCheckpoint:
         index = self.path / "model.safetensors.index.json"
         if index.exists():
             names = self._json(index.name)["weight_map"]
+            for shard in set(names.values()):
+                if Path(shard).name != shard:
+                    raise BadModelFile(f"{index} names {shard!r}, which is no file of its folder: download it again")
             return {name: self.path / shard for name, shard in names.items()}
         path = self.path / "model.safetensors"
         if not path.exists():
@@ -313,12 +341,13 @@ class SafetensorsCheckpoint:
         try:
             with safe_open(path, "pt") as file:
                 return dict.fromkeys(file.keys(), path)
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise BadModelFile(f"{path} is damaged ({error}): download it again") from None
 
     def has_tensor(self, name: str) -> bool:
         return self.stored_name(name) in self._shards
 
+    @_reading
     def tensor(self, name: str) -> torch.Tensor:
         stored = self.stored_name(name)
         if stored not in self._shards:
@@ -327,9 +356,10 @@ class SafetensorsCheckpoint:
             with safe_open(self._shards[stored], "pt") as file:
                 values: torch.Tensor = file.get_tensor(stored)
                 return values.to(torch.float32)
-        except (SafetensorError, FileNotFoundError) as error:
+        except (SafetensorError, OSError) as error:
             raise BadModelFile(f"{self._shards[stored]} cannot be read ({error}): download it again") from None
 
+    @_reading
     def blocks(self, name: str) -> StoredBlocks | None:
         return None
 
@@ -345,9 +375,11 @@ class SafetensorsCheckpoint:
                     return names[pattern].format(n=n, rest=rest)
         return name if name.startswith("lm_head") else f"model.{name}"
 
+    @_reading
     def tokenizer(self) -> TextTokenizer:
         return TextTokenizer.from_folder(self.path)
 
+    @_reading
     def chat_template(self) -> str | None:
         jinja = self.path / "chat_template.jinja"
         if jinja.exists():
@@ -356,6 +388,7 @@ class SafetensorsCheckpoint:
         template = self._json(path.name).get("chat_template") if path.exists() else None
         return template if isinstance(template, str) else None
 
+    @_reading
     def template_tokens(self) -> dict[str, str]:
         tokens = self._special_tokens()
         return {name: tokens[name] for name in ("bos_token", "eos_token") if name in tokens}
@@ -375,13 +408,14 @@ class SafetensorsCheckpoint:
     def _id(self, token: str | None) -> int | None:
         return None if token is None else self.tokenizer().token_id(token)
 
+    @_reading
     def stop_tokens(self) -> frozenset[int]:
         end_of_turn = self._id(self._family.end_of_turn)
         ids: set[int] = set() if end_of_turn is None else {end_of_turn}
         for name in ("generation_config.json", "config.json"):
             if (self.path / name).exists():
                 eos = self._json(name).get("eos_token_id")
-                ids.update(eos if isinstance(eos, list) else [] if eos is None else [eos])
+                ids.update(int(token) for token in (eos if isinstance(eos, list) else [] if eos is None else [eos]))
         return frozenset(ids)
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -390,7 +424,7 @@ class SafetensorsCheckpoint:
             loaded = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise BadModelFile(f"{self.path} has no {name}: it is not a checkpoint folder") from None
-        except ValueError as error:
+        except (ValueError, RecursionError, OSError) as error:
             raise BadModelFile(f"{path} is not valid JSON ({error}): download it again") from None
         if not isinstance(loaded, dict):
             raise BadModelFile(f"{path} does not contain a JSON object")

@@ -31,7 +31,9 @@ class RopeParameters:
 
 
 def rotary_frequencies(theta: float, head_dim: int) -> Tensor:
-    """theta^(-2i / head_dim) for each pair i."""
+    """theta^(-2i / head_dim) for each pair i. Raises ValueError if the dimensions are no pairs."""
+    if head_dim % 2:
+        raise ValueError(f"a head has {head_dim} dimensions, which is an odd number")
     return theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
 
 

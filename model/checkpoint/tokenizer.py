@@ -141,7 +141,7 @@ class TextTokenizer:
         text = self._full.id_to_token(token)
         if text is None:
             return b""
-        if token in self._added_tokens:
+        if token in self._added_tokens or not _BYTES.keys() >= set(text):  # decoding takes those for plain text, too
             return text.encode()
         return bytes(_BYTES[character] for character in text)
 

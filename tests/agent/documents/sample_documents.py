@@ -17,6 +17,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from agent.documents.index import Match
 from agent.documents.library import FoundPassage, Vectors
 from agent.documents.passages import Passage
+from agent.documents.readers import Document, file_bytes, parse
 from tests.fakes import InlineExecutor
 
 HOUSE = """---
@@ -62,6 +63,11 @@ def embed(texts: Sequence[str]) -> Vectors:
         seeds = [int.from_bytes(hashlib.sha256(word[:6].encode()).digest()[:8]) for word in words]
         vectors.append(sum(np.random.default_rng(seed).standard_normal(DIMENSIONS) for seed in seeds))
     return np.stack([vector / np.linalg.norm(vector) for vector in vectors]).astype(np.float32)
+
+
+def read_document(path: Path) -> Document:
+    """Read a file in this process."""
+    return parse(path, file_bytes(path))
 
 
 def write_pdf(path: Path, pages: Sequence[str], title: str = "", password: str = "") -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from agent.documents import readers
 from agent.documents.library import Library
-from agent.documents.readers import Block, UnreadableDocument, file_bytes, read_document
-from tests.agent.documents.sample_documents import HOUSE, PAGE, embed, write_docx, write_pdf
+from agent.documents.readers import Block, UnreadableDocument, file_bytes
+from tests.agent.documents.sample_documents import HOUSE, PAGE, embed, read_document, write_docx, write_pdf
 
 
 def test_markdown_keeps_its_headings_lists_and_tables_and_loses_its_markup(tmp_path: Path) -> None:
@@ -173,17 +173,43 @@ def test_html_that_nests_deeply_takes_no_longer_than_other_html(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError])
-def test_a_parser_that_runs_out_of_memory_costs_only_this_file(
+def test_a_parser_that_runs_out_of_memory_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def read(data: bytes) -> tuple[str, list[Block]]:
         raise error
 
     (tmp_path / "large.txt").write_text("Words.")
-    (tmp_path / "small.md").write_text("Words.")
     monkeypatch.setitem(readers.READERS, ".txt", read)
-    library = Library(tmp_path / "library.sqlite")
-    name = library.add(tmp_path)
-    library.update(name, embed, "model")
-    assert library.find(name).errors == (("large.txt", "its parts are nested too deeply, or too many: split it"),)
-    library.close()
+    with pytest.raises(UnreadableDocument, match="its parts are nested too deeply, or too many: split it"):
+        read_document(tmp_path / "large.txt")
+
+
+def test_what_a_document_repeats_is_short(tmp_path: Path) -> None:
+    """The name of a column is in every row, and a heading in every passage below it."""
+    long = "long " * 10_000
+    (tmp_path / "table.html").write_text(
+        f"<h2>{long}</h2><table><tr><th>{long}</th></tr>{'<tr><td>word</td></tr>' * 9}</table>"
+    )
+    (tmp_path / "table.md").write_text(f"# {'long' * 10_000}\n\n## {long}\n\n| {long} |\n|---|\n" + "| word |\n" * 9)
+    for name in ("table.html", "table.md"):
+        document = read_document(tmp_path / name)
+        assert document.title == "table"
+        assert len(document.blocks) == 9
+        for block in document.blocks:
+            assert len(block.text) < 250 and max(map(len, block.headings)) <= 200
+
+
+def test_a_document_with_more_text_than_a_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_MAX_TEXT", 10_000)
+    texts = {
+        "long.txt": "word " * 2001,
+        "many.txt": "a\n\n" * 101,
+        "headings.md": "## long heading " * 9 + "\n\na\n" * 101,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UnreadableDocument, match="characters of text: split it"):
+            read_document(tmp_path / name)
+    (tmp_path / "enough.txt").write_text("word " * 1900)
+    assert read_document(tmp_path / "enough.txt").blocks

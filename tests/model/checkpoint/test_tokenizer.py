@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
@@ -41,3 +41,8 @@ def test_a_tokenizer_is_built_from_vocabulary_and_merges(tmp_path: Path, tiny_to
     (tmp_path / "vocab.json").write_text("no")
     with pytest.raises(BadModelFile, match="cannot be read"):
         TextTokenizer.from_folder(tmp_path)
+
+
+def test_a_token_that_stands_for_no_bytes_is_its_text() -> None:
+    tokenizer = TextTokenizer(Tokenizer(models.BPE({"Ġa": 0, "漢": 1, "a b": 2}, [])))
+    assert [tokenizer.token_bytes(token) for token in range(4)] == [b" a", "漢".encode(), b"a b", b""]
