@@ -59,12 +59,12 @@ def forget_deleted(file: sqlite3.Connection) -> bool:
     return not busy
 
 
-def erase_deleted(*paths: Path) -> None:
-    """Write files anew, without what was deleted and left in them. Raises OSError if one still holds it, after all were
-    tried."""
+def erase_deleted(*paths: Path, remedy: str = "run this again") -> None:
+    """Write files anew, without what was deleted and left in them. Raises OSError, which names a remedy, if one still
+    holds it, after all were tried."""
     problems = [problem for path in paths if (problem := _erase(path))]
     if problems:
-        raise OSError(f"{'; '.join(problems)}: run this again")
+        raise OSError(f"{'; '.join(problems)}: {remedy}")
 
 
 def _erase(path: Path) -> str:
