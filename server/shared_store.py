@@ -175,8 +175,8 @@ class SQLiteStore:
         return {key: bytes(value) for key, value in rows}
 
     def close(self) -> None:
-        self._purge()
-        self._file.close()
+        with closing(self._file):  # even if another process writes for too long, which fails the purge
+            self._purge()
 
     def _purge(self) -> None:
         self._execute("delete from records where expires_at <= ?", self._clock())
