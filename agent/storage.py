@@ -59,13 +59,20 @@ def forget_deleted(file: sqlite3.Connection) -> bool:
     return not busy
 
 
-def erase_deleted(path: Path) -> None:
-    """Write a file anew, without what an earlier version deleted and left in it. Raises OSError."""
+def erase_deleted(*paths: Path, remedy: str = "run this again") -> None:
+    """Write files anew, without what was deleted and left in them. Raises OSError, which names a remedy, if one still
+    holds it, after all were tried."""
+    problems = [problem for path in paths if (problem := _erase(path))]
+    if problems:
+        raise OSError(f"{'; '.join(problems)}: {remedy}")
+
+
+def _erase(path: Path) -> str:
+    """Write a file anew. Returns why it still holds what was deleted, or nothing."""
     with closing(open_database(path, "")) as file:
         try:
             file.execute("vacuum")
             erased = forget_deleted(file)
         except sqlite3.Error as error:
-            raise OSError(f"{path} still holds what was deleted ({error}): run this again") from None
-        if not erased:
-            raise OSError(f"{path} still holds what was deleted, as another process reads it: run this again")
+            return f"{path} still holds what was deleted ({error})"
+    return "" if erased else f"{path} still holds what was deleted, as another process reads it"

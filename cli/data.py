@@ -15,11 +15,7 @@ from cli.options import DataOption
 from server.access.keys import KEYS_FILE, KeyStore
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns
-from server.realtime.client_secrets import delete_client_secrets
-from server.realtime.resumptions import PREFIX as SESSIONS
-from server.realtime.resumptions import delete_records
-from server.shared_store import open_store
-from server.telephony.continued_calls import PREFIX as CALLS
+from server.shared_store import delete_records, open_store, records_path
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -44,30 +40,41 @@ def delete(
     data: DataOption = None,
 ) -> None:
     """Delete the turns, usage, timers, notes and records of a key and of its callers, the turns, timers, notes and
-    records of a phone number, or the timers and notes of a token. A running server forgets the key's stored responses
-    and client secrets within seconds. The key itself stays: revoke it first, so that nothing new is kept."""
+    records of a phone number, or the timers, notes and records of a token. A running server forgets the key's stored
+    responses and client secrets within seconds. The key itself stays: revoke it first, so that nothing new is kept."""
     with user_errors():
         named = [(kind, name) for kind, name in (("key", key), ("phone", caller), ("token", token)) if name is not None]
         if len(named) != 1:
             raise UserError("give one of --key NAME, --caller NUMBER and --token FILE")
         if token is not None and turn_log is not None:
             raise UserError("the turn log does not say whose token a turn had: give --key or --caller with --turn-log")
-        turns = 0 if turn_log is None else delete_turns(turn_log, key=key, caller=caller)
-        folder, (kind, name) = data or data_folder(), named[0]
-        days = 0 if key is None else delete_usage(folder / USAGE_FILE, key)
+        kind, given = named[0]
+        name = given if isinstance(given, str) else given.read().strip()
+        if not name:  # it would stand for all that is of no key or number
+            raise UserError("the name, number or token is empty: give one")
+        records_file = None if records is None else records_path(records)
+        if records_file is not None and not records_file.is_file():
+            raise UserError(f"there are no records at {records_file}: check --records")
+        folder, changed = data or data_folder(), list[Path]()
+        turns = days = 0
+        if turn_log is not None:
+            turns = delete_turns(turn_log, key=key, caller=caller)
+            changed.append(turn_log)
         if key is not None:
+            days = delete_usage(folder / USAGE_FILE, key)
+            changed.append(folder / USAGE_FILE)
             with closing(KeyStore(folder / KEYS_FILE)) as keys:
                 keys.note_deletion(key)
-        if records is not None and token is None:  # which they do not name
+        if records is not None:
             with closing(open_store(records)) as store:
-                for prefix in (SESSIONS, CALLS):
-                    delete_records(store, prefix, key, caller)
-                if key is not None:
-                    delete_client_secrets(store, key)
+                delete_records(store, key=key, caller=caller, token=None if token is None else name)
+            if records_file is not None:
+                changed.append(records_file)
         if (folder / USER_DATA_FILE).is_file():
             with closing(UserData(folder / USER_DATA_FILE)) as user_data:
-                user_data.forget(owner_id(kind, name if isinstance(name, str) else name.read().strip()))
+                user_data.forget(owner_id(kind, name))
                 if key is not None:
                     user_data.forget_callers(key)
-            erase_deleted(folder / USER_DATA_FILE)
+            changed.append(folder / USER_DATA_FILE)
+        erase_deleted(*(file for file in changed if file.is_file()))
     stdout.print(f"Deleted {turns} turns, {days} days of usage, and timers, reminders and notes.", highlight=False)

@@ -32,7 +32,10 @@ NameArgument = Annotated[str, typer.Argument(help="A name from `rejoinder docs l
 @contextmanager
 def _library(data: Path | None) -> Iterator[Library]:
     with user_errors(), closing(Library((data or data_folder()) / DOCUMENTS_FILE)) as library:
-        yield library
+        try:
+            yield library
+        finally:  # also of what an update that was interrupted has removed
+            library.erase_removed()
 
 
 @app.command("add")

@@ -4,6 +4,7 @@ server that speaks the Redis protocol (Redis, Valkey, KeyDB, Dragonfly), which n
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sqlite3
 import threading
@@ -69,8 +70,8 @@ class RecordStore(Protocol):
     def take(self, key: str, seconds: float) -> bytes | None:
         """Like `get`, but of several callers only one gets the value. For so long it counts as taken."""
 
-    def delete(self, key: str) -> None:
-        """Forget a value, or that it was taken."""
+    def delete(self, *keys: str) -> None:
+        """Forget values, or that they were taken."""
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """The values whose keys begin like this."""
@@ -162,8 +163,9 @@ class SQLiteStore:
                 file.execute("update records set value = x'', expires_at = ? where key = ?", (now + seconds, key))
         return bytes(rows[0][0]) if rows else None
 
-    def delete(self, key: str) -> None:
-        self._execute("delete from records where key = ?", key)
+    def delete(self, *keys: str) -> None:
+        with self._transaction() as file:
+            file.executemany("delete from records where key = ?", [(key,) for key in keys])
         with self._transaction() as file:
             forget_deleted(file)
 
@@ -173,8 +175,8 @@ class SQLiteStore:
         return {key: bytes(value) for key, value in rows}
 
     def close(self) -> None:
-        self._purge()
-        self._file.close()
+        with closing(self._file):  # even if another process writes for too long, which fails the purge
+            self._purge()
 
     def _purge(self) -> None:
         self._execute("delete from records where expires_at <= ?", self._clock())
@@ -231,8 +233,9 @@ class RedisStore:
     def take(self, key: str, seconds: float) -> bytes | None:
         return self._call(self._take, keys=[_PREFIX + key], args=[_milliseconds(seconds)]) or None
 
-    def delete(self, key: str) -> None:
-        self._call(self._client.delete, _PREFIX + key)
+    def delete(self, *keys: str) -> None:
+        if keys:
+            self._call(self._client.delete, *(_PREFIX + key for key in keys))
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         keys = [bytes(key) for key in self._call(lambda: list(self._client.scan_iter(f"{_PREFIX}{prefix}*", 1000)))]
@@ -260,4 +263,41 @@ def open_store(location: str) -> RecordStore:
         OSError: it cannot be used.
         ValueError: the client for it is not installed, or the URL is wrong.
     """
-    return RedisStore(location) if "://" in location else SQLiteStore(Path(location))
+    path = records_path(location)
+    return RedisStore(location) if path is None else SQLiteStore(path)
+
+
+def records_path(location: str) -> Path | None:
+    """The file of a store by its location; None if it is a server."""
+    return None if "://" in location else Path(location)
+
+
+def delete_records(
+    store: RecordStore, *, key: str | None = None, caller: str | None = None, token: str | None = None
+) -> None:
+    """Delete the records of an API key, of a phone number, or of a client's own token, whichever version wrote them.
+    Raises StoreUnavailable."""
+    # A session's configuration has the token, as that of an MCP server.
+    quoted = None if token is None else json.dumps(token, ensure_ascii=False).encode()
+    found = list[str]()
+    for name, value in store.scan("").items():
+        if quoted is not None and quoted in value:
+            found.append(name)
+        elif (key, caller) != (None, None):
+            of_key, of_caller = _owners(value)
+            if of_key == key if key is not None else of_caller == caller:
+                found.append(name)
+    store.delete(*found)
+
+
+def _owners(value: bytes) -> tuple[Any, Any]:
+    """The API key's name and the phone number in a record; None where there is none. Other versions' records have more
+    fields, or lack some."""
+    try:
+        record = json.loads(value)
+    except ValueError:
+        return None, None
+    if not isinstance(record, dict):
+        return None, None
+    key = record.get("key")
+    return key.get("name") if isinstance(key, dict) else key, record.get("caller")

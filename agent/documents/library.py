@@ -20,7 +20,7 @@ import numpy.typing as npt
 from agent.documents.confined_reader import ConfinedReader
 from agent.documents.passages import Passage, divide, searched_texts
 from agent.documents.readers import READERS, UnreadableDocument, file_bytes
-from agent.storage import forget_deleted, open_database
+from agent.storage import erase_deleted, open_database
 
 DOCUMENTS_FILE = "documents.sqlite"
 """Its name in the data folder."""
@@ -66,6 +66,13 @@ end;
 create trigger if not exists passage_removed after delete on passages begin
     insert into passages_text (passages_text, rowid, heading, text)
     values ('delete', old.id, old.heading, old.text);
+end;
+create table if not exists unerased (id integer primary key);
+create trigger if not exists passage_unerased after delete on passages begin
+    insert into unerased values (null);
+end;
+create trigger if not exists file_unerased after delete on files begin
+    insert into unerased values (null);
 end;
 """
 
@@ -135,7 +142,7 @@ class Library:
     def __init__(self, path: Path, dimensions: int = DIMENSIONS) -> None:
         self._dimensions = dimensions
         self._lock = threading.RLock()
-        self._file = open_database(path, _SCHEMA)
+        self._path, self._file = path, open_database(path, _SCHEMA)
         self._file.isolation_level = None
         self._file.execute("pragma foreign_keys = on")
 
@@ -188,23 +195,32 @@ class Library:
         return name
 
     def remove(self, name: str) -> Folder:
-        """Forget a folder and its passages; the files themselves stay. Raises ValueError if there is none."""
+        """Forget a folder and its passages; the files themselves stay, and `erase_removed` then leaves nothing of its
+        text. Raises ValueError if there is none."""
         folder = self.find(name)
         with self._lock:
             self._file.execute("delete from folders where name = ?", (folder.name,))
-            self._erase_removed()
         return folder
 
-    def _erase_removed(self) -> None:
-        self._file.execute("insert into passages_text (passages_text) values ('optimize')")
-        self._file.execute("vacuum")  # the text index keeps removed words until it is written anew
-        forget_deleted(self._file)
+    def erase_removed(self) -> None:
+        """Leave nothing in the file of text that was removed since the last time, by another process as well. Takes as
+        long as it takes to write the file, or nothing if nothing was removed. Raises OSError while another process
+        reads the file."""
+        with self._lock:
+            (newest,) = self._file.execute("select max(id) from unerased").fetchone()
+            if newest is None:
+                return
+            # The text index keeps removed words until it is written anew.
+            self._file.execute("insert into passages_text (passages_text) values ('optimize')")
+            erase_deleted(self._path, remedy="run `rejoinder docs list` later, which erases it")
+            self._file.execute("delete from unerased where id <= ?", (newest,))
 
     def update(
         self, name: str, embed: Embed, model: str, report: Callable[[str, int, int], None] = lambda *_: None
     ) -> Update:
         """Look through a folder and read what has changed. Each file is one transaction: if the process is killed, the
-        next update goes on. A file that cannot be read loses nothing: what was read of it before is kept.
+        next update goes on. A file that cannot be read loses nothing: what was read of it before is kept. Then
+        `erase_removed` leaves nothing of text that is gone.
 
         Args:
             embed: makes the vectors of passages.
@@ -234,8 +250,6 @@ class Library:
                 self._update_file(number, path, file, known.get(path), version, embed, update, reader)
         with self._lock:
             self._file.execute("update folders set updated_at = ? where id = ?", (time.time(), number))
-            if update.removed or update.changed:
-                self._erase_removed()
         update.removed.sort()
         return update
 

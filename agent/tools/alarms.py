@@ -153,7 +153,7 @@ class Alarms:
             if len(chosen) > 1 and not words & _ALL:
                 return Spoken(f"There are {len(chosen)}. Which one shall I cancel?")
             for alarm in chosen:
-                await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, alarm.id))
+                await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, caller.owner, alarm.id))
             self._changed(caller.owner)
             return Spoken("It is cancelled." if len(chosen) == 1 else f"All {len(chosen)} are cancelled.")
 
@@ -206,7 +206,7 @@ class _Announcer:
         now = self._now()
         due = next_due(datetime.fromtimestamp(alarm.due_at, now.tzinfo), alarm.repeat, now)
         if due is None:
-            self._data.in_background(self._data.remove_alarm, alarm.id)
+            self._data.in_background(self._data.remove_alarm, self._owner, alarm.id)
             return
 
         def postponed(written: asyncio.Future[None]) -> None:
@@ -215,7 +215,7 @@ class _Announcer:
             self._announced.discard(alarm.id)
             self.reschedule()
 
-        written = self._data.in_background(self._data.postpone_alarm, alarm.id, due.timestamp())
+        written = self._data.in_background(self._data.postpone_alarm, self._owner, alarm.id, due.timestamp())
         asyncio.wrap_future(written).add_done_callback(postponed)
 
     def close(self) -> None:

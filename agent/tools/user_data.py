@@ -3,14 +3,13 @@ survives a restart."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
-import os
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -69,15 +68,33 @@ USER_DATA_FILE = "user_data.sqlite"
 """Its name in the data folder."""
 
 
+def _is_anonymous(owner: str) -> bool:
+    return owner.startswith(f"{ANONYMOUS}:")
+
+
 def _log_failure(written: Future[Any]) -> None:
     error = None if written.cancelled() else written.exception()
     if isinstance(error, sqlite3.Error):  # others are for those who asked for it
         _log.error("user data cannot be written: %s", error)
 
 
+class _Connection:
+    """A connection that one thread uses at a time."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        self._file, self._lock = file, threading.Lock()
+
+    @contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            yield self._file
+
+
 class UserData:
-    """The file. Methods may be called on any thread. Those that read take microseconds to a few milliseconds. Those
-    that write wait up to 5 s for another process that writes, so the event loop leaves them to `in_background`.
+    """The file. What belongs to an `ANONYMOUS` owner stays in memory and is never written.
+
+    Methods may be called on any thread. Those that read take microseconds to a few milliseconds. Those that write wait
+    up to 5 s for another process that writes, so the event loop leaves them to `in_background`.
 
     Args:
         writer: what `in_background` uses; a thread of its own if None.
@@ -87,33 +104,27 @@ class UserData:
     """
 
     def __init__(self, path: Path, writer: Executor | None = None) -> None:
-        self._lock, self._file = threading.Lock(), open_database(path, _SCHEMA)
-        self._read_lock, self._reader = threading.Lock(), open_database(path, "")  # a reader waits for no writer
+        file, memory = open_database(path, _SCHEMA), sqlite3.connect(":memory:", check_same_thread=False)
+        memory.executescript(_SCHEMA)
+        file.isolation_level = memory.isolation_level = None
+        if "repeat" not in {row[1] for row in file.execute("pragma table_info(alarms)")}:
+            file.execute("alter table alarms add column repeat text not null default ''")
+        self._file, self._memory = _Connection(file), _Connection(memory)
+        self._reader = _Connection(open_database(path, ""))  # a reader waits for no writer
         self._writer = writer or ThreadPoolExecutor(1, thread_name_prefix="user-data")
-        self._file.isolation_level = None
-        if "repeat" not in {row[1] for row in self._file.execute("pragma table_info(alarms)")}:
-            self._file.execute("alter table alarms add column repeat text not null default ''")
-        self._in_use = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        self._forget_what_nobody_can_name()
 
-    def _forget_what_nobody_can_name(self) -> None:
-        """Forget the notes of conversations whose process was killed, unless another one that lives has the file: it
-        may have some of its own."""
-        try:
-            fcntl.flock(self._in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pass
-        else:
-            self._forget("substr(owner, 1, length(?1) + 1) = ?1 || ':'", ANONYMOUS)
-        fcntl.flock(self._in_use, fcntl.LOCK_SH)  # until this process ends, however it does
+    def _write(self, owner: str) -> AbstractContextManager[sqlite3.Connection]:
+        return self._memory.use() if _is_anonymous(owner) else self._file.use()
+
+    def _read(self, owner: str) -> AbstractContextManager[sqlite3.Connection]:
+        return self._memory.use() if _is_anonymous(owner) else self._reader.use()
 
     def close(self) -> None:
         """Write what is left, and close the file."""
         self._writer.shutdown()
-        with self._lock, self._read_lock:
-            self._file.close()
-            self._reader.close()
-        os.close(self._in_use)
+        for connection in (self._file, self._reader, self._memory):
+            with connection.use() as file:
+                file.close()
 
     def in_background(self, write: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
         """Call a method of this that writes, after those that were called before."""
@@ -124,83 +135,85 @@ class UserData:
     def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> None:
         """Keep a timer, an alarm or a reminder. Raises ValueError if the owner has as many entries as are allowed."""
         row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at, repeat)
-        with self._lock:
-            self._check_room("alarms", owner)
+        with self._write(owner) as file:
+            _check_room(file, "alarms", owner)
             query = "insert into alarms (owner, kind, text, set_at, due_at, repeat) values (?, ?, ?, ?, ?, ?)"
-            self._file.execute(query, row)
+            file.execute(query, row)
 
     def alarms(self, owner: str) -> list[Alarm]:
         """An owner's timers and reminders, the next one first."""
         query = "select id, kind, text, set_at, due_at, repeat from alarms where owner = ? order by due_at"
-        with self._read_lock:
-            return [Alarm(*row) for row in self._reader.execute(query, (owner,))]
+        with self._read(owner) as file:
+            return [Alarm(*row) for row in file.execute(query, (owner,))]
 
-    def postpone_alarm(self, number: int, due_at: float) -> None:
+    def postpone_alarm(self, owner: str, number: int, due_at: float) -> None:
         """It is due again at another time."""
-        with self._lock:
-            self._file.execute("update alarms set due_at = ? where id = ?", (due_at, number))
+        with self._write(owner) as file:
+            file.execute("update alarms set due_at = ? where id = ? and owner = ?", (due_at, number, owner))
 
-    def remove_alarm(self, number: int) -> None:
+    def remove_alarm(self, owner: str, number: int) -> None:
         """Forget a timer or a reminder."""
-        with self._lock:
-            self._file.execute("delete from alarms where id = ?", (number,))
-            forget_deleted(self._file)
+        with self._write(owner) as file:
+            file.execute("delete from alarms where id = ? and owner = ?", (number, owner))
+            forget_deleted(file)
 
     def add_note(self, owner: str, text: str, written_at: float) -> None:
         """Keep a note. Raises ValueError if the owner has as many entries as are allowed."""
-        with self._lock:
-            self._check_room("notes", owner)
+        with self._write(owner) as file:
+            _check_room(file, "notes", owner)
             query = "insert into notes (owner, text, written_at) values (?, ?, ?)"
-            self._file.execute(query, (owner, text[:MAX_CHARACTERS], written_at))
+            file.execute(query, (owner, text[:MAX_CHARACTERS], written_at))
 
     def notes(self, owner: str) -> list[str]:
         """An owner's notes, the oldest first."""
         query = "select text from notes where owner = ? order by id"
-        with self._read_lock:
-            return [text for (text,) in self._reader.execute(query, (owner,))]
+        with self._read(owner) as file:
+            return [text for (text,) in file.execute(query, (owner,))]
 
     def remove_notes(self, owner: str) -> int:
         """Forget an owner's notes, and how words are said. Returns how many notes there were."""
-        with self._lock:
-            removed = self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
-            self._file.execute("delete from pronunciations where owner = ?", (owner,))
-            forget_deleted(self._file)
+        with self._write(owner) as file:
+            removed = file.execute("delete from notes where owner = ?", (owner,)).rowcount
+            file.execute("delete from pronunciations where owner = ?", (owner,))
+            forget_deleted(file)
             return removed
 
     def add_pronunciations(self, owner: str, said: Mapping[str, str]) -> None:
         """Keep how words are said. If there are too many, those that were taught first are forgotten."""
         oldest = "select rowid from pronunciations where owner = ?1 order by rowid desc limit -1 offset ?2"
-        with self._lock:
+        with self._write(owner) as file:
             for word, how in said.items():
-                self._file.execute("insert or replace into pronunciations values (?, ?, ?)", (owner, word, how))
+                file.execute("insert or replace into pronunciations values (?, ?, ?)", (owner, word, how))
             query = f"delete from pronunciations where rowid in ({oldest})"  # nosec B608  # it is of this file
-            self._file.execute(query, (owner, MAX_ENTRIES))
-            forget_deleted(self._file)
+            file.execute(query, (owner, MAX_ENTRIES))
+            forget_deleted(file)
 
     def pronunciations(self, owner: str) -> dict[str, str]:
         """How an owner wants words to be said, the one taught last at the end."""
         query = "select word, said from pronunciations where owner = ? order by rowid"
-        with self._read_lock:
-            return dict(self._reader.execute(query, (owner,)))
+        with self._read(owner) as file:
+            return dict(file.execute(query, (owner,)))
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner, and of that caller's calls with API keys, whose owner is `OWNER@KEY`."""
-        self._forget("owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'", owner)
+        self._forget(self._write(owner), "owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'", owner)
 
     def forget_callers(self, key: str) -> None:
         """Forget everything of the callers that an API key has brought (`OWNER@KEY`)."""
-        self._forget("substr(owner, -length(?1) - 1) = '@' || ?1", key)
+        self._forget(self._file.use(), "substr(owner, -length(?1) - 1) = '@' || ?1", key)
 
-    def _forget(self, condition: str, name: str) -> None:
+    @staticmethod
+    def _forget(store: AbstractContextManager[sqlite3.Connection], condition: str, name: str) -> None:
         """Forget what fulfils a condition on a name."""
-        with self._lock:
+        with store as file:
             for table in ("alarms", "notes", "pronunciations"):
                 query = f"delete from {table} where {condition}"  # nosec B608  # both are of this file
-                self._file.execute(query, (name,))
-            forget_deleted(self._file)
+                file.execute(query, (name,))
+            forget_deleted(file)
 
-    def _check_room(self, table: str, owner: str) -> None:
-        query = f"select count(*) from {table} where owner = ?"  # nosec B608  # a table of this file
-        (count,) = self._file.execute(query, (owner,)).fetchone()
-        if count >= MAX_ENTRIES:
-            raise ValueError(f"There are {count} already, and no more fit: remove some first.")
+
+def _check_room(file: sqlite3.Connection, table: str, owner: str) -> None:
+    query = f"select count(*) from {table} where owner = ?"  # nosec B608  # a table of this file
+    (count,) = file.execute(query, (owner,)).fetchone()
+    if count >= MAX_ENTRIES:
+        raise ValueError(f"There are {count} already, and no more fit: remove some first.")

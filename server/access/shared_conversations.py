@@ -80,8 +80,7 @@ class SharedConversations:
                     async with asyncio.timeout(_INTERVAL_S):
                         await self._changed.wait()
         finally:
-            await self._records.call(lambda store: store.delete(_KEYS + self._name))
-            await self._records.call(lambda store: store.delete(_REPLICAS + self._name))
+            await self._records.call(lambda store: store.delete(_KEYS + self._name, _REPLICAS + self._name))
 
     async def _write_and(self, then: Callable[[RecordStore], T]) -> T | None:
         """Write what keys have open here, and then use the records for more. None while they cannot be used."""

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from agent.storage import forget_deleted, open_database
+from agent.storage import open_database
 from server.access.keys import ApiKey
 
 _log = logging.getLogger("rejoinder.server")
@@ -205,14 +205,11 @@ def read_usage(path: Path, since_day: str = "") -> list[tuple[str, str, Usage]]:
 
 
 def delete_usage(path: Path, key: str) -> int:
-    """Delete what is recorded of a key. Returns the number of days."""
+    """Delete what is recorded of a key; `erase_deleted` then leaves nothing of it. Returns the number of days."""
     if not path.is_file():
         return 0
-    with closing(_open(path)) as file:
-        with file:
-            days = file.execute("delete from usage where key = ?", (key,)).rowcount
-        forget_deleted(file)
-    return days
+    with closing(_open(path)) as file, file:
+        return file.execute("delete from usage where key = ?", (key,)).rowcount
 
 
 def _open(path: Path) -> sqlite3.Connection:

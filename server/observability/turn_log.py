@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.storage import erase_deleted, forget_deleted, open_database
+from agent.storage import forget_deleted, open_database
 from voice.history import HistoryItem, Item
 
 _log = logging.getLogger("rejoinder.server")
@@ -176,7 +176,8 @@ def read_turn_log(path: Path) -> list[TurnRecord]:
 
 
 def delete_turns(path: Path, *, key: str | None = None, caller: str | None = None) -> int:
-    """Delete the turns of an API key or of a phone number. Returns how many there were.
+    """Delete the turns of an API key or of a phone number; `erase_deleted` then leaves nothing of them. Returns their
+    number.
 
     Raises:
         OSError: the file is missing or not a turn log.
@@ -184,9 +185,7 @@ def delete_turns(path: Path, *, key: str | None = None, caller: str | None = Non
     read_turn_log(path)
     query = "delete from turns where key = ?" if key is not None else "delete from turns where caller = ?"
     with closing(_open(path)) as file, file:
-        deleted = file.execute(query, (caller if key is None else key,)).rowcount
-    erase_deleted(path)
-    return deleted
+        return file.execute(query, (caller if key is None else key,)).rowcount
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import limited
 from server.response_format import StrictModel
-from server.shared_store import RecordStore, SharedRecords
+from server.shared_store import SharedRecords
 from voice.history import new_id
 
 _PREFIX, _RECORD_PREFIX = "ek_", "client_secret/"
@@ -98,13 +97,8 @@ class ClientSecrets:
     async def forget(self, key: str) -> None:
         """Forget all secrets that an API key has made here."""
         values = self._secrets.forget(key)
-
-        def delete(store: RecordStore) -> None:
-            for value in values:
-                store.delete(_record_key(value))
-
         if values:  # it is asked every two seconds, for every revoked key
-            await self._records.call(delete)
+            await self._records.call(lambda store: store.delete(*map(_record_key, values)))
 
     async def _find(self, value: str) -> ClientSecret | None:
         if not value.startswith(_PREFIX):
@@ -119,14 +113,6 @@ class ClientSecrets:
 
 
 _ADAPTER = TypeAdapter(ClientSecret)
-
-
-def delete_client_secrets(store: RecordStore, key: str) -> None:
-    """Delete the records of the secrets that an API key has made. Raises StoreUnavailable."""
-    for name, encoded in store.scan(_RECORD_PREFIX).items():
-        with suppress(ValidationError):  # another version of the server may have written it
-            if key_name(_ADAPTER.validate_json(encoded).key) == key:
-                store.delete(name)
 
 
 def _record_key(value: str) -> str:

@@ -13,11 +13,11 @@ from server.access.admission import wait_silently
 from server.access.keys import digest
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
-from server.shared_store import RecordStore, SharedRecords
+from server.shared_store import SharedRecords
 
 _log = logging.getLogger("rejoinder.server")
 
-PREFIX = "session/"
+_PREFIX = "session/"
 """Of the names of records."""
 
 _FEWEST = 8
@@ -192,17 +192,5 @@ class Resumptions:
             await session.detached.wait()
 
 
-def delete_records(store: RecordStore, prefix: str, key: str | None, caller: str | None) -> None:
-    """Delete the records of an API key's sessions, or of a caller's. Raises StoreUnavailable.
-
-    Args:
-        prefix: that of the records' names.
-    """
-    for name, value in store.scan(prefix).items():
-        record = SessionRecord.decode(value)
-        if record is not None and (record.key == key if key is not None else record.caller == caller):
-            store.delete(name)
-
-
 def _key(token: str) -> str:
-    return PREFIX + digest(token)
+    return _PREFIX + digest(token)

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -80,9 +80,11 @@ class Service:
         return watch([*self.watched, event_loop], self.hang_s, self.failures.report_hang)
 
     def close(self) -> None:
-        """Free the models, and write what is left to the records."""
-        for closer in self.closers:
-            closer()
+        """Free the models, and write what is left to the records. One that fails stops none of the others; its error is
+        raised afterwards."""
+        with ExitStack() as stack:
+            for closer in reversed(self.closers):
+                stack.callback(closer)
 
 
 def load_service(

@@ -15,7 +15,7 @@ from server.realtime.conversation import RealtimeConversation
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords
 
-PREFIX = "call/"
+_PREFIX = "call/"
 """Of the names of records."""
 
 CALL_PARAMETER = "rejoinder_call"
@@ -84,4 +84,4 @@ class ContinuedCalls:
 
 
 def _key(call: str) -> str:
-    return f"{PREFIX}{call}"
+    return f"{_PREFIX}{call}"

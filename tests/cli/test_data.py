@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import httpx
@@ -26,7 +24,7 @@ from server.access.usage import Usage, UsageLog, read_usage
 from server.chat_completions.responses import Responses
 from server.observability.turn_log import TurnLog, TurnRecord, read_turn_log
 from server.realtime.client_secrets import ClientSecrets
-from server.realtime.session_config import SessionConfig
+from server.realtime.session_config import McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords, SQLiteStore
 from tests.real_time import HANG_S
@@ -40,9 +38,9 @@ def delete(data: Path, *arguments: str) -> str:
     return " ".join(done.output.split())
 
 
-def kept(folder: Path) -> bytes:
-    """What every file of a folder holds, whatever its name."""
-    return b"".join(file.read_bytes() for file in folder.iterdir())
+def kept(folder: Path, name: str = "") -> bytes:
+    """What every file of a folder holds whose name begins like this."""
+    return b"".join(file.read_bytes() for file in folder.glob(f"{name}*"))
 
 
 def test_everything_of_a_key_or_a_caller_is_deleted_and_nothing_else(tmp_path: Path) -> None:
@@ -108,33 +106,63 @@ def test_the_records_of_calls_are_deleted_by_caller_and_by_key_and_those_that_ar
     assert [number for number in range(4) if f"the words of call {number}".encode() in kept(crashed)] == [3]
 
 
-def test_what_nobody_can_name_is_forgotten_once_no_server_has_it(tmp_path: Path) -> None:
-    """A conversation without a key or token forgets its notes at its end; a killed process cannot."""
-    script = (
-        "import os, sys; from pathlib import Path; from agent.tools.user_data import ANONYMOUS, UserData, owner_id;"
-        "data = UserData(Path(sys.argv[1])); data.add_note(owner_id(ANONYMOUS, '1'), 'a secret sentence', 0.0);"
-        "data.add_note('key:1', 'another sentence', 0.0);"
-        "print('written', flush=True); sys.stdin.read(); os._exit(9)"
-    )
-    path = tmp_path / "user_data.sqlite"
-    with subprocess.Popen([sys.executable, "-c", script, str(path)], stdin=PIPE, stdout=PIPE, text=True) as killed:
-        assert killed.stdout is not None and killed.stdout.readline() == "written\n"
-        UserData(path).close()
-        assert b"a secret sentence" in kept(tmp_path)  # the other process lives
-        killed.kill()
-    assert b"a secret sentence" in kept(tmp_path)
-    UserData(path).close()
-    assert b"a secret sentence" not in kept(tmp_path) and b"another sentence" in kept(tmp_path)
+@pytest.mark.parametrize("name", ["user_data.sqlite", "usage.sqlite", "turns.sqlite", "records.sqlite"])
+def test_a_file_that_another_process_reads_is_not_said_to_be_erased(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.storage._BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("agent.storage._BUSY_TIMEOUT_S", 0.05)
+    path, now, key = tmp_path / name, time.time(), "lighthouse"
+    data, usage = UserData(tmp_path / "user_data.sqlite"), UsageLog(tmp_path / "usage.sqlite")
+    log, store = TurnLog(tmp_path / "turns.sqlite"), SQLiteStore(tmp_path / "records.sqlite")
+    data.add_note(owner_id("key", key), f"a note of the {key}", now)
+    usage.add(key, Usage(turns=1))
+    usage.save()
+    log.record(TurnRecord("turn", now, 500.0, {}, {}, "completed", "", "", key))
+    log.close()
+    store.put("session/1", SessionRecord(key, "sess_1", SessionConfig(), []).encode(), 60)
+    files = ["--turn-log", str(tmp_path / "turns.sqlite"), "--records", str(tmp_path / "records.sqlite")]
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("begin").execute("select * from sqlite_master").fetchall()
+        said = delete(tmp_path, "--key", key, *files)
+        assert f"{path} still holds what was deleted, as another process reads it: run this again" in said
+        assert said.count("still holds") == 1
+        assert key.encode() in kept(tmp_path, name)
+    assert "Deleted 0 turns, 0 days" in delete(tmp_path, "--key", key, *files)
+    assert key.encode() not in kept(tmp_path, "[!k]")  # the name of the key itself stays
+    data.close()
+    usage.close()
+    store.close()
 
 
-def test_a_file_that_another_process_reads_is_not_said_to_be_erased(tmp_path: Path) -> None:
-    notes = UserData(tmp_path / "user_data.sqlite")
-    notes.add_note(owner_id("key", "alice"), "milk", 0.0)
-    with closing(sqlite3.connect(tmp_path / "user_data.sqlite", isolation_level=None)) as reader:
-        reader.execute("begin").execute("select * from notes").fetchall()
-        assert "still holds what was deleted" in delete(tmp_path, "--key", "alice")
-    assert "Deleted 0 turns" in delete(tmp_path, "--key", "alice")
-    notes.close()
+def test_records_of_other_versions_are_deleted_and_so_are_those_with_the_token(tmp_path: Path) -> None:
+    path, token = tmp_path / "records.sqlite", tmp_path / "token"
+    store = SQLiteStore(path)
+    own = McpServer(type="mcp", server_label="own", server_url="rejoinder:tools", authorization="s3crèt")
+    browser = SessionRecord("", "s", SessionConfig(tools=[own]), [Item("i", "user", "what a browser said")])
+    records: dict[str, object] = {
+        "session/1": {"key": "alice", "caller": "", "text": "a renamed field"},
+        "call/1": {"key": "", "caller": "+15550100", "text": "words on the telephone"},
+        "client_secret/1": {"key": {"name": "alice"}, "text": "a new kind of configuration"},
+        "session/3": {"key": "bob", "caller": "", "text": "what bob said"},
+        "conversations/1": {"alice": 2, "key": 1},
+        "other": [1],
+    }
+    for name, record in records.items():
+        store.put(name, json.dumps(record, ensure_ascii=False).encode(), 60)
+    store.put("session/2", browser.encode(), 60)
+    store.put("broken", b"{", 60)
+    token.write_text("s3crèt\n")
+    texts = ["a renamed field", "a new kind", "words on the telephone", "what a browser said"]
+    for options, deleted in (
+        (("--key", "alice"), 2),
+        (("--caller", "+15550100"), 3),
+        (("--token", str(token)), 4),
+    ):
+        assert "Deleted" in delete(tmp_path, *options, "--records", str(path))
+        assert [text.encode() not in kept(tmp_path, "records") for text in texts] == [n < deleted for n in range(4)]
+    assert set(store.scan("")) == {"session/3", "conversations/1", "other", "broken"}
+    store.close()
 
 
 def test_a_token_names_an_owner_and_is_read_from_a_file(tmp_path: Path) -> None:
@@ -210,7 +238,7 @@ def test_what_the_server_deletes_leaves_nothing_in_its_files(tmp_path: Path) -> 
     data.add_alarm("alice", "reminder", "a secret sentence", 0.0, 1.0)
     assert kept(tmp_path).count(b"a secret sentence") >= 5
     data.remove_notes("alice")
-    data.remove_alarm(data.alarms("alice")[0].id)
+    data.remove_alarm("alice", data.alarms("alice")[0].id)
     now[0] += 100
     store.put("session/2", b"of somebody else", 60)
     log = TurnLog(tmp_path / "turns.sqlite", keep_days=1)
@@ -235,3 +263,7 @@ def test_a_file_that_another_process_writes_is_said_to_be_in_use(
 def test_mistakes_are_reported_in_one_sentence(tmp_path: Path) -> None:
     assert "give one of --key NAME, --caller NUMBER and --token FILE" in delete(tmp_path)
     assert "there is no turn log" in delete(tmp_path, "--key", "x", "--turn-log", str(tmp_path / "missing"))
+    assert "there are no records at" in delete(tmp_path, "--key", "x", "--records", str(tmp_path / "missing"))
+    assert list(tmp_path.iterdir()) == []
+    for empty in ("--key", "--caller"):
+        assert "the name, number or token is empty" in delete(tmp_path, empty, "")

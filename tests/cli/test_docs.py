@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from agent.documents import library
+from agent.documents.library import DOCUMENTS_FILE
+from agent.documents.readers import Document, read_document
 from cli.main import app as cli
 from tests.agent.documents.sample_documents import HOUSE
 
@@ -47,6 +52,54 @@ def test_a_folder_is_added_searched_updated_listed_and_removed(tmp_path: Path, n
     assert code == 0 and str(folder) in output and "was not read" not in output
     assert "Forgot house: 2 files, 4 passages." in docs(data, "remove", "house")[1]
     assert "There are no documents" in docs(data, "list")[1]
+
+
+def kept(data: Path) -> bytes:
+    """What the files of a folder hold. The text index has the stems of words, without what they share with the word
+    before."""
+    return b"".join(file.read_bytes() for file in data.iterdir())
+
+
+def test_an_interrupted_update_leaves_nothing_of_what_it_has_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, folder = tmp_path / "data", tmp_path / "house"
+    folder.mkdir()
+    (folder / "a.md").write_text("The combination is xylophone.")
+    (folder / "b.md").write_text("The bicycle is green.")
+    assert docs(data, "add", str(folder))[0] == 0
+    assert b"ylophon" in kept(data)
+    (folder / "a.md").write_text("The combination has changed.")
+    (folder / "b.md").write_text("The bicycle is red.")
+
+    def interrupted(path: Path) -> Document:
+        if path.name == "b.md":
+            raise KeyboardInterrupt
+        return read_document(path)
+
+    monkeypatch.setattr(library, "read_document", interrupted)
+    assert docs(data, "update")[0] != 0
+    assert b"has changed" in kept(data) and b"ylophon" not in kept(data)
+
+
+def test_text_that_another_process_keeps_is_not_said_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.storage._BUSY_TIMEOUT_S", 0.05)
+    data, folder, other = tmp_path / "data", tmp_path / "house", tmp_path / "garden"
+    for each, text in ((folder, "The combination is xylophone."), (other, "Water the tomatoes.")):
+        each.mkdir()
+        (each / "a.md").write_text(text)
+    assert docs(data, "add", str(folder))[0] == 0
+    with closing(sqlite3.connect(data / DOCUMENTS_FILE, isolation_level=None)) as reader:
+        reader.execute("begin").execute("select * from files").fetchall()
+        assert docs(data, "add", str(other))[0] == 0  # nothing was removed
+        code, output = docs(data, "remove", "house")
+        assert code == 1 and "still holds what was deleted, as another process reads it" in output
+        assert "run `rejoinder docs list` later" in output and b"ylophon" in kept(data)
+        assert docs(data, "list")[0] == 1
+    assert docs(data, "list")[0] == 0
+    assert b"ylophon" not in kept(data) and b"tomatoes" in kept(data)
 
 
 def test_mistakes_are_reported_in_one_sentence(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -111,6 +113,7 @@ def test_removing_a_folder_leaves_its_text_nowhere(library: Library, folder: Pat
     update(library)
     assert library.remove("house").passages == 4
     assert library.folders() == []
+    library.erase_removed()
     assert b"tomato" not in b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
     assert (folder / "house.md").exists()
 
@@ -126,13 +129,31 @@ def test_text_that_is_in_no_file_any_more_is_nowhere(
     def kept() -> bytes:
         return b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
 
-    assert b"xylophone" in kept()
+    assert b"ylophon" in kept()
     if removed:
         (folder / "secret.md").unlink()
     else:
         (folder / "secret.md").write_text("The combination has changed.")
     update(library, update_of)
-    assert b"xylophone" not in kept()  # while the library is open
+    assert b"ylophon" in kept()
+    library.erase_removed()
+    assert b"ylophon" not in kept()  # while the library is open
+
+
+def test_what_a_killed_process_removed_is_erased_by_the_next_one(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "data" / "documents.sqlite"
+    script = (
+        "import os, sys; from pathlib import Path; from agent.documents.library import Library;"
+        "from tests.agent.documents.sample_documents import DIMENSIONS, embed;"
+        "library = Library(Path(sys.argv[1]), DIMENSIONS); library.add(Path(sys.argv[2]));"
+        "library.update('house', embed, 'words'); library.remove('house'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(path), str(folder)], check=False).returncode == 9
+    library = Library(path, DIMENSIONS)
+    assert b"tomatoes" in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    library.erase_removed()
+    assert b"tomatoes" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    library.close()
 
 
 def test_names_and_folders_are_checked(library: Library, folder: Path, tmp_path: Path) -> None:

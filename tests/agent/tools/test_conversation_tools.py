@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.tools.protocol import Announcement
 from agent.tools.server_tools import ServerTools, ToolSettings
 from chat.types import Ask
 from lab.benchmarks.tool_loops import tune_tools
 from tests.fakes import FakeLanguageModel, FakeProgress, fake_speech_models
+from tests.real_time import HANG_S
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, Item
 from voice.playback import SessionSettings
@@ -130,3 +132,32 @@ async def test_the_words_of_the_users_notes_are_names_that_they_may_say(tmp_path
     assert conversation.names()[:2] == ["Take", "amlodipine"]
     conversation.enable(())
     assert not conversation.names()
+
+
+def files_of(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_what_a_conversation_without_an_owner_keeps_is_never_written(tmp_path: Path) -> None:
+    tools = ServerTools(ToolSettings(data=tmp_path))
+    async with tools.running():
+        heard = asyncio.Queue[Announcement]()
+        nobody, other, local = tools.conversation(), tools.conversation(), tools.local_conversation()
+        for conversation in (nobody, other):
+            conversation.enable(tools.registry)
+        nobody.connect(heard.put_nowait)
+        nobody.add_pronunciations({"Xylophone": "zylofone"})
+        await nobody.call("write_note", json.dumps({"text": "A secret sentence."}))
+        await nobody.call("set_timer", json.dumps({"seconds": 0.01, "name": "secret"}))
+        await local.call("write_note", json.dumps({"text": "A sentence that stays."}))
+        (await asyncio.wait_for(heard.get(), HANG_S)).on_heard()
+        assert (await nobody.call("read_notes", "{}")).text == "Your note says: A secret sentence."
+        assert nobody.pronunciations == {"Xylophone": "zylofone"}
+        assert (await other.call("read_notes", "{}")).text == "You have no notes."
+        written = files_of(tmp_path)
+        assert b"A sentence that stays" in written
+        assert not [text for text in (b"secret", b"zylofone", b"conversation:") if text in written]
+        nobody.close()
+        await local.call("set_timer", json.dumps({"minutes": 1}))  # after what was to be forgotten
+        assert (await nobody.call("read_notes", "{}")).text == "You have no notes."
+        assert nobody.pronunciations == {}
