@@ -168,9 +168,7 @@ class Dialect(ABC):
         possible = rates if known.get(name, "pcm") == "pcm" else (TELEPHONE_RATE,)
         if name not in known or hertz not in possible:
             supported = f"{', '.join(encodings)} at {', '.join(map(str, possible))} Hz"
-            raise BadCall(
-                f"{self.name} sends {described(encoding)} at {hertz} Hz; supported are {supported}", 1003
-            )
+            raise BadCall(f"{self.name} sends {described(encoding)} at {hertz} Hz; supported are {supported}", 1003)
         self.encoding, self.rate, self._started = known[name], hertz, True
 
 
@@ -191,8 +189,8 @@ def parse_json(frame: Frame) -> dict[str, Any]:
 
 
 def described(value: object) -> str:
-    """What a carrier sent, for an error, which is logged: the name of an event or an encoding; of anything else only the
-    length, as it may quote or name the caller."""
+    """What a carrier sent, for an error, which is logged: the name of an event or an encoding; of anything else the
+    length only, as it may quote or name the caller."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     text = str(value)
