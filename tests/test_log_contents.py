@@ -95,7 +95,7 @@ def test_a_call_with_tools_and_programs_leaves_none_of_its_words_in_the_log(
         caller.reply(f"hello, {SENTENCE}, from {NUMBER}")  # no JSON: the call ends
         await caller.listen(0.5)
 
-    caller = VirtualCaller("twilio", **{"from": NUMBER})
+    caller = VirtualCaller("twilio", None, **{"from": NUMBER})
     caller.voice = QuotingVoice()
     caller.speech_models = fake_speech_models(QuotingRecognizer(SENTENCE), caller.voice)
     caller.context = {"tools": ServerTools(ToolSettings((tmp_path / "locker.py",), data=tmp_path))}
