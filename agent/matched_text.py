@@ -26,6 +26,9 @@ MAX_VALUE = 320
 MAX_BLOCK = 4000
 """Characters of a paragraph of a document, and of a result from the web."""
 
+MAX_ERROR = 500
+"""Characters of an error that another server reports."""
+
 MAX_LOG_MESSAGE = 4000
 """Characters of a message in the log. The middle of a longer one is left out."""
 

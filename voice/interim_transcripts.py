@@ -97,7 +97,7 @@ class InterimTranscriber:
                 self._context.speech_models.recognition_executor, partial(utterance.partial, number, early=early)
             )
         except Exception as error:  # if the recognizer is broken, the end of the turn reports it
-            _log.warning("an interim transcript failed (%s); the turn goes on without it", error)
+            _log.warning("an interim transcript failed (%s); the turn goes on without it", type(error).__name__)
             return
         if transcript is None or utterance is not self._current():
             return

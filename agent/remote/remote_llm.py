@@ -157,7 +157,7 @@ def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[
     by_name, checked = {tool.name: tool for tool in tools}, []
     for index, call in enumerate(calls):
         if call.name not in by_name:
-            raise RemoteFailed(f"called {call.name[:64]!r}, which is no function", server_failed=False)
+            raise RemoteFailed("called a function that it was not offered", server_failed=False)
         try:
             arguments = json.loads(call.arguments or "{}")
             valid = isinstance(arguments, dict) and match_schema(arguments, by_name[call.name].parameters)

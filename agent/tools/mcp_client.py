@@ -24,7 +24,7 @@ MAX_TOOLS = 64
 """Tools of one server. A language model of this size chooses among few."""
 
 MAX_RESPONSE_BYTES = 1 << 20
-"""Size of one answer of a server, or of one event of a stream."""
+"""Size of one answer of a server, of one event of a stream, or of all pages of a list of tools."""
 
 LIST_TIMEOUT_S, CALL_TIMEOUT_S = 15.0, 60.0
 """How long connecting and listing the tools, and one call, may take."""
@@ -39,7 +39,7 @@ for _logger in ("mcp", "client"):
 
 class McpClient:
     """A client of one server, which is connected by the first request. After a connection is lost, the next request
-    makes another.
+    makes another; after `close`, none does.
 
     Args:
         server: the URL of its endpoint, or the command that starts it.
@@ -56,14 +56,18 @@ class McpClient:
         self._server, self._headers, self._transport = server, headers, transport
         self._opened: asyncio.Future[Client]
         self._connection: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def list_tools(self, limit_s: float = LIST_TIMEOUT_S) -> list[McpTool]:
         """All tools of the server, up to `MAX_TOOLS`. Raises McpError."""
         tools: list[McpTool] = []
-        cursor = None
+        cursor, size = None, 0
         async with self._connected(limit_s) as client:
             for _ in range(MAX_TOOLS):  # a page without tools may say that there are more
                 page = await client.list_tools(cursor=cursor)
+                size += len(page.model_dump_json())
+                if size > MAX_RESPONSE_BYTES:
+                    raise McpError("protocol_error", f"the list of tools has more than {MAX_RESPONSE_BYTES} bytes")
                 for tool in page.tools:
                     hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
                     tools.append(McpTool(tool.name, tool.description or "", tool.input_schema, hints))
@@ -85,7 +89,8 @@ class McpClient:
         return text
 
     async def close(self) -> None:
-        """End the session and close the connections."""
+        """End the session, close the connections and forget the headers. Further requests fail."""
+        self._is_closed, self._headers = True, None
         if self._connection is not None:
             self._connection.cancel()
             await asyncio.wait([self._connection], timeout=_CLOSE_S)
@@ -95,12 +100,16 @@ class McpClient:
     @asynccontextmanager
     async def _connected(self, limit_s: float) -> AsyncIterator[Client]:
         """The connection for one request. Raises McpError, also for what the request raises."""
+        if self._is_closed:
+            raise McpError("protocol_error", "the connection to the server is closed: the server is no longer in use")
         try:
             async with asyncio.timeout(limit_s):
                 if self._connection is None or self._connection.done():
                     self._opened = asyncio.get_running_loop().create_future()
                     self._connection = asyncio.create_task(self._keep_connection(self._opened))
                 yield await asyncio.shield(self._opened)
+        except McpError:
+            raise
         except TimeoutError:
             raise McpError("http_error", f"no answer within {limit_s:.0f} s", 504) from None
         except MCPError as error:

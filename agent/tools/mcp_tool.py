@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.matched_text import MAX_ERROR, for_patterns
+
 
 class McpError(Exception):
     """A request to an MCP server failed.
@@ -14,10 +16,12 @@ class McpError(Exception):
     Attributes:
         kind: `http_error`, `protocol_error` or `tool_execution_error`, as the Realtime protocol names them.
         code: the HTTP status or the JSON-RPC error code.
+
+    The message may be the server's own: it is cut to `MAX_ERROR` characters for logs, clients and the language model.
     """
 
     def __init__(self, kind: str, message: str, code: int = 0) -> None:
-        super().__init__(message)
+        super().__init__(for_patterns(message, MAX_ERROR))
         self.kind, self.code = kind, code
 
 

@@ -194,7 +194,7 @@ class Conversation:
             yield from self._read_instructions(messages, declarations, ids)
             yield from self._read(ids)
 
-        self._submit(steps(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
+        self._submit(steps(), lambda error: _log.debug("reading ahead failed (%s)", type(error).__name__), lambda: None)
         if messages and messages[-1].role == "user":
             self._turn_completion.prepare(messages[-1].content)
 

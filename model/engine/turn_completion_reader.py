@@ -69,7 +69,7 @@ class TurnCompletionReader:
             self._request.cancelled.set()
         self._request = self._engine.submit(
             self._steps(words, result),
-            lambda error: _log.warning("the turn-completion classifier failed: %s", error),
+            lambda error: _log.warning("the turn-completion classifier failed (%s)", type(error).__name__),
             end,
         )
         return self._request

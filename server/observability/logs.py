@@ -16,16 +16,20 @@ from rich.logging import RichHandler
 
 from agent.matched_text import MAX_LOG_MESSAGE, for_patterns
 
+_START, _END = r"(?:(?<![\w.+-])|(?<=%[\da-fA-F]{2}))", r"(?![\w-])"
+_PLUS, _GAP = r"(?:\+|%(?:25)*2[bB])", r"(?:[ ()+-]|%(?:25)*2[089bBdD])"
+"""Where a number may begin and end, and what may stand in it: also as URLs write it, `%2B1%20415` or `4111+1111`."""
+
 _PATTERNS = (
     (re.compile(r"\b(rj_|ek_|sk-)[\w-]{6,}"), r"\1[hidden]"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [hidden]"),
     (re.compile(r"(openai-insecure-api-key\.|rejoinder-resume\.)[\w.~+/=-]+"), r"\1[hidden]"),
     (re.compile(r"([?&](?:token|api_key|key|secret)=)[^&\s'\"]+"), r"\1[hidden]"),
     (re.compile(r"(?<!\w)[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "[e-mail]"),
-    (re.compile(r"(?<![\w.+-])\+\d(?:[ ()-]{0,2}\d){6,14}(?![\w-])"), "[number]"),
-    (re.compile(r"(?<![\w.+-])\(?\d{3}\)?[ -]\d{3}[ -]\d{4}(?![\w-])"), "[number]"),
-    (re.compile(r"(?<![\w.+-])\d{4}[ -]\d{4,6}[ -]\d{4,5}(?:[ -]\d{1,7})?(?![\w-])"), "[number]"),
-    (re.compile(r"(?<![\w.+-])\d{9,19}(?![\w%-]|\.\d)"), "[number]"),
+    (re.compile(rf"{_START}{_PLUS}\d(?:{_GAP}{{0,2}}\d){{6,14}}{_END}"), "[number]"),
+    (re.compile(rf"{_START}\(?\d{{3}}{_GAP}{{1,2}}\d{{3}}{_GAP}\d{{4}}{_END}"), "[number]"),
+    (re.compile(rf"{_START}\d{{4}}{_GAP}\d{{4,6}}{_GAP}\d{{4,5}}(?:{_GAP}\d{{1,7}})?{_END}"), "[number]"),
+    (re.compile(rf"{_START}\d{{9,19}}{_END}(?!%(?![\da-fA-F]{{2}})|\.\d)"), "[number]"),
 )
 """What is replaced. Numbers of 9 to 19 digits are those of telephones and payment cards, which are also written in
 groups; the server's own figures are shorter."""

@@ -146,7 +146,11 @@ class McpTools:
         for label, server in list(self._servers.items()):
             if wanted.get(label) != server.config:
                 del self._servers[label]
-                server.tools = {}  # its calls still refer to it
+                # Its calls still refer to it, but a closed client makes none of them.
+                server.tools, server.config = (
+                    {},
+                    server.config.model_copy(update={"headers": None, "authorization": None}),
+                )
                 if server.client is not None:
                     self._tasks.spawn(server.client.close())
         for label, config in wanted.items():
@@ -231,8 +235,13 @@ class McpTools:
             if server.client is not None and size + others > TOOL_LISTS.bytes:
                 raise McpError("protocol_error", f"all lists together have more than {TOOL_LISTS.bytes >> 10} KiB")
         except McpError as error:
-            _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error.kind)
+            _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error)
+            item = {**item, "tools": [], "error": str(error)}
+            self._other_items.put(item_id, item, memory(item))
+            self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
+            if server.client is not None:
+                await server.client.close()
             return
         server.size = 0 if server.client is None else size  # its own tools are in memory anyway
         server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}

@@ -242,7 +242,7 @@ class Call:
             case "rejoinder.phase":
                 self._phase = str(fields["phase"])
             case "error":
-                _log.info("the conversation refused an event of the call: %s", fields["error"]["message"])
+                _log.info("the conversation refused an event of the call: %s", fields["error"]["code"])
 
     def _on_item(self, item: Mapping[str, Any]) -> None:
         """Find the functions that have returned among finished items, in the protocol's format."""

@@ -173,7 +173,7 @@ class Connection:
         if self._admitted is not None and self._admitted.caller is not None:
             started = replace(started, caller=self._admitted.caller)
         self._name = f"{dialect.name} {started.call_id[:64]!r}"
-        _log.info("the call %s begins, from %r", self._name, started.caller[:40] or "unknown")
+        _log.info("the call %s begins, %s the caller's number", self._name, "with" if started.caller else "without")
         for message in errors:
             _log.warning("the call %s uses the default for an invalid parameter: %s", self._name, message)
         call_id, restored = started.parameters.get(CALL_PARAMETER, ""), None

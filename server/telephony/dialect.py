@@ -6,6 +6,7 @@ A dialect is pure: it translates frames into events and commands into frames. It
 from __future__ import annotations
 
 import base64
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ FRAME_MS = 20
 
 MAX_PARAMETER_CHARACTERS = 8192
 """Maximum length of one call parameter; carriers themselves allow far less."""
+
+_TECHNICAL_NAME = re.compile(r"(?!.*\d{4})[a-zA-Z][\w/.:-]{0,39}")
+"""One word without a number of four digits, such as `media`, `websocket:dtmf` or `audio/l16`."""
 
 
 class BadMessage(Exception):
@@ -164,9 +168,7 @@ class Dialect(ABC):
         possible = rates if known.get(name, "pcm") == "pcm" else (TELEPHONE_RATE,)
         if name not in known or hertz not in possible:
             supported = f"{', '.join(encodings)} at {', '.join(map(str, possible))} Hz"
-            raise BadCall(
-                f"{self.name} sends {str(encoding)[:40]!r} at {str(rate)[:10]} Hz; supported are {supported}", 1003
-            )
+            raise BadCall(f"{self.name} sends {described(encoding)} at {hertz} Hz; supported are {supported}", 1003)
         self.encoding, self.rate, self._started = known[name], hertz, True
 
 
@@ -186,9 +188,13 @@ def parse_json(frame: Frame) -> dict[str, Any]:
     return message
 
 
-def described(frame: Frame) -> str:
-    """A frame for an error, which is logged: no more of it than shows what it is, as it may name the caller."""
-    return f"{frame[:12]!r} and so on, {len(frame)} {'characters' if isinstance(frame, str) else 'bytes'}"
+def described(value: object) -> str:
+    """What a carrier sent, for an error, which is logged: the name of an event or an encoding; of anything else the
+    length only, as it may quote or name the caller."""
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    text = str(value)
+    return repr(text) if _TECHNICAL_NAME.fullmatch(text) else f"{len(text)} characters"
 
 
 def parse_count(value: Any) -> int | None:
@@ -205,7 +211,7 @@ def parse_dtmf(fields: Mapping[str, Any]) -> DtmfDigit:
     """The key of a DTMF message. Raises BadMessage."""
     digit = str(fields.get("digit", "")).upper()
     if len(digit) != 1 or digit not in "0123456789*#ABCD":
-        raise BadMessage(f"an invalid DTMF digit {digit[:20]!r}")
+        raise BadMessage(f"a DTMF message with {len(digit)} characters that are not one key")
     return DtmfDigit(digit)
 
 

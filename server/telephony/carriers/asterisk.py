@@ -18,6 +18,7 @@ from server.telephony.dialect import (
     Dialect,
     Frame,
     MarkPlayed,
+    described,
     parse_dtmf,
     parse_json,
     parse_parameters,
@@ -57,7 +58,7 @@ class Asterisk(Dialect):
             case "HANGUP":
                 return CallEnded("the caller hung up")
             case _:
-                raise BadMessage(f"an unknown event {kind[:40]!r}")
+                raise BadMessage(f"an unknown event {described(kind)}")
 
     def _start(self, fields: dict[str, Any], *, as_json: bool) -> CallStarted:
         codec = str(fields.get("format", "ulaw")).lower()

@@ -17,6 +17,7 @@ from server.telephony.dialect import (
     Dialect,
     Frame,
     MarkPlayed,
+    described,
     parse_count,
     parse_dtmf,
     parse_json,
@@ -58,7 +59,7 @@ class JSONStreamDialect(Dialect):
             return None
         stream_id = message.get(self.stream_key)
         if stream_id != self._stream_id:
-            raise BadMessage(f"{str(kind)[:40]!r} for an unknown stream {str(stream_id)[:60]!r}")
+            raise BadMessage(f"{described(kind)} for a stream of another id")
         match kind:
             case "media":
                 return self._parse_audio(_object_field(message, "media"))
@@ -105,7 +106,7 @@ class JSONStreamDialect(Dialect):
         """A report about the playback of our audio. Raises BadMessage for anything else."""
         if message.get("event") == "mark":
             return MarkPlayed(str(_object_field(message, "mark").get("name", ""))[:100])
-        raise BadMessage(f"an unknown event {str(message.get('event'))[:40]!r}")
+        raise BadMessage(f"an unknown event {described(message.get('event'))}")
 
     def _parse_audio(self, media: dict[str, Any]) -> CallerAudio | None:
         """The caller's audio: base64 in `payload`, numbered by `chunk`. None for our own, which some carriers send
@@ -123,7 +124,7 @@ def _object_field(message: Mapping[str, Any], name: str) -> dict[str, Any]:
     """An object inside a message. Raises BadMessage if it is missing."""
     value = message.get(name)
     if not isinstance(value, dict):
-        raise BadMessage(f"a message {str(message.get('event'))[:40]!r} without {name!r}")
+        raise BadMessage(f"a message {described(message.get('event'))} without {name!r}")
     return value
 
 
@@ -153,7 +154,9 @@ class Telnyx(JSONStreamDialect):
 
     def _is_outside_stream(self, message: dict[str, Any]) -> bool:
         if message.get("event") == "error":
-            raise BadCall(f"telnyx reports an error: {str(message.get('payload'))[:200]}", 1011)
+            payload = message.get("payload")
+            title = payload.get("title") if isinstance(payload, dict) else payload
+            raise BadCall(f"telnyx reports an error: {described(title)}", 1011)
         return super()._is_outside_stream(message)
 
     def _frame(self, event: str, **fields: Any) -> str:

@@ -16,6 +16,7 @@ from server.telephony.dialect import (
     Dialect,
     Frame,
     MarkPlayed,
+    described,
     parse_dtmf,
     parse_json,
     parse_parameters,
@@ -50,7 +51,7 @@ class Vonage(Dialect):
             case "websocket:disconnected":
                 return CallEnded("the caller hung up")
             case kind:
-                raise BadMessage(f"an unknown event {str(kind)[:40]!r}")
+                raise BadMessage(f"an unknown event {described(kind)}")
 
     def _start(self, message: dict[str, object]) -> CallStarted:
         encoding, _, rate = str(message.get("content-type", "")).partition(";rate=")

@@ -97,7 +97,7 @@ def test_the_key_is_sent_and_not_shown() -> None:
         ([], "ended the answer before it was complete"),
         (text(), "sent an empty answer"),
         (text(" ", "\n"), "sent an empty answer"),
-        (calls(("launch", "{}")), "called 'launch', which is no function"),
+        (calls(("launch", "{}")), "called a function that it was not offered"),
         (calls(("weather", '{"town": 3}')), "called weather with arguments that do not match its schema"),
         (calls(("weather", '{"city": ')), "called weather with arguments that do not match its schema"),
     ],
@@ -110,6 +110,7 @@ def test_the_local_model_answers_when_the_other_fails(
     assert (answer.text, answer.calls) == (LOCAL, [])
     assert (answer.requests[0].status, answer.requests[0].error) == ("failed", error)
     assert f"big at llm.example.org {error}" in caplog.text
+    assert "launch" not in caplog.text  # the name is what the other model has written
     assert "repeated" not in caplog.text  # bodies of errors may contain the conversation
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from agent.matched_text import MAX_ERROR
 from agent.tools import mcp_client
 from agent.tools.mcp_client import McpClient
 from agent.tools.mcp_tool import McpError
@@ -157,6 +158,48 @@ async def test_an_answer_without_what_the_protocol_requires_is_an_error() -> Non
 async def test_the_number_of_tools_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_client, "MAX_TOOLS", 1)
     assert [tool.name for tool in await client_of(Server(events=False)).list_tools()] == ["add"]
+
+
+async def test_pages_are_read_until_they_are_too_much_together() -> None:
+    class Verbose(Server):
+        def answer(self, message: Any, result: Any, headers: Any = None) -> httpx.Response:
+            if message["method"] == "tools/list":
+                tool = {**TOOLS[0], "description": "x" * (mcp_client.MAX_RESPONSE_BYTES // 3)}
+                result = {"tools": [tool], "nextCursor": "more"}
+            return super().answer(message, result, headers)
+
+    server = Verbose(events=False)
+    with pytest.raises(McpError, match="the list of tools has more than 1048576 bytes"):
+        await client_of(server).list_tools()
+    assert server.methods.count("tools/list") == 3
+
+
+@pytest.mark.parametrize("tool", ["fail", "unknown"])
+async def test_what_a_server_says_of_a_failure_is_cut(tool: str) -> None:
+    class Talkative(Server):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            if b'"tools/call"' not in request.content:
+                return super().__call__(request)
+            message, words = json.loads(request.content), "failure " + "and so on\n" * 10_000
+            if tool == "fail":
+                return self.answer(message, {"content": [{"type": "text", "text": words}], "isError": True})
+            error = {"code": -32602, "message": words}
+            return httpx.Response(200, json={"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    with pytest.raises(McpError) as raised:
+        await client_of(Talkative(events=False)).call_tool(tool, {})
+    assert str(raised.value).startswith("failure and so on and") and len(str(raised.value)) <= MAX_ERROR
+
+
+async def test_a_closed_client_connects_no_more() -> None:
+    server = Server(events=False)
+    client = client_of(server)
+    await client.list_tools()
+    await client.close()
+    asked = len(server.methods)
+    with pytest.raises(McpError, match="the server is no longer in use"):
+        await client.call_tool("add", {"a": 1, "b": 2})
+    assert len(server.methods) == asked
 
 
 async def test_a_server_whose_empty_pages_never_end_has_no_tools() -> None:

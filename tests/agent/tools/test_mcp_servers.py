@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
 
@@ -22,6 +19,7 @@ from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_servers import McpServerConfig, McpServerConnection, read_mcp_config
 from agent.tools.mcp_tool import McpTool
 from agent.tools.server_tools import ServerTools, ToolSettings
+from tests.agent.tools.mcp_http_server import mcp_server
 from tests.real_time import HANG_S, wait_until
 
 STDIO_SERVER = '''
@@ -81,13 +79,8 @@ def http_url() -> Iterator[str]:
         """Multiply two numbers."""
         return a * b
 
-    running = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-    running.should_exit = True
-    thread.join(timeout=HANG_S)
+    with mcp_server(server) as (url, _):
+        yield url
 
 
 async def test_tools_of_both_kinds_of_servers_are_called(

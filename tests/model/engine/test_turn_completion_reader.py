@@ -134,18 +134,20 @@ async def test_without_a_classifier_turn_completion_is_unknown(tiny_qwen2: Path)
 
 
 async def test_after_a_failed_forward_pass_turn_completion_is_unknown(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Decoder.run
 
     def flaky(self: Decoder, batch: Sequence[ForwardInput], adapter: Adapter | None = None) -> list[torch.Tensor]:
         if any(rows.return_hidden_states for rows in batch):
-            raise RuntimeError("out of memory")
+            raise RuntimeError("no memory for hello to you")
         return run(self, batch, adapter)
 
     conversation = Conversation(engine)
     monkeypatch.setattr(Decoder, "run", flaky)
     assert await conversation.turn_completion("hello to you") is None
+    (message,) = [one.getMessage() for one in caplog.records if "turn-completion" in one.getMessage()]
+    assert message == "the turn-completion classifier failed (RuntimeError)"
     monkeypatch.undo()
     expected = await Conversation(engine).turn_completion("hello to you")
     assert await conversation.turn_completion("hello to you") == close(expected)

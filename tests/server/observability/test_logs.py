@@ -38,6 +38,15 @@ KEY = "rj_Zp0xJm3bq-9sLkq2v7eYt8nWc5aHd1uRf4gXo6iTzEM"
         ('{"card":4111111111111111}', "1111111"),
         ("the call tel:+14155550123 begins", "4155550123"),
         ("the call sip:+14155550123@pbx begins", "4155550123"),
+        ("POST /phone/twilio.xml?From=%2B14155550100&To=1", "4155550100"),
+        ("POST /phone/twilio.xml?From=%2b14155550100", "4155550100"),
+        ("From=%2B1%20%28415%29%20555%2D0100", "0100"),
+        ("caller=sip%3A%2B14155550100%40pbx", "4155550100"),
+        ("caller=tel%3A004930901820%3Bx", "30901820"),
+        ("next=%252B14155550100", "4155550100"),
+        ("card=4111+1111+1111+1111", "1111"),
+        ("card=4111%201111%201111%201111", "1111"),
+        ("From=415%20555%200100", "0100"),
     ],
 )
 def test_secrets_numbers_and_addresses_are_hidden(text: str, hidden: str) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from mcp.server.mcpserver import MCPServer
 
 from agent.tools.mcp_tool import McpError, McpTool
 from server.budgets import Budget
 from server.realtime import mcp_tools
 from server.realtime.mcp_tools import NOT_APPROVED
+from tests.agent.tools.mcp_http_server import mcp_server
+from tests.fakes import FakeLanguageModel
+from tests.real_time import wait_until
+from tests.server.live_server import connected, receive, serving
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 
 URL = "https://tools.example/mcp"
@@ -214,7 +220,9 @@ def test_lists_of_tools_that_are_too_much_together_are_refused(monkeypatch: pyte
 
         await configure("house", "garden")
         (failed,) = of_type(client, "mcp_list_tools.failed")
-        assert client.conversation._mcp.other_item(failed["item_id"]) is None
+        refused = client.conversation._mcp.other_item(failed["item_id"]) or {}
+        assert (refused["tools"], refused["error"]) == ([], "all lists together have more than 5 KiB")
+        assert [server.closed for server in client.servers] == [False, True]
         assert len(of_type(client, "mcp_list_tools.completed")) == 1
         await configure("shed")
         assert len(of_type(client, "mcp_list_tools.completed")) == 2  # there is room again
@@ -307,7 +315,10 @@ def test_a_server_that_cannot_be_listed_is_reported() -> None:
         await one_turn(client)
 
     client = converse(scenario)
-    assert of_type(client, "mcp_list_tools.failed")
+    (failed,) = of_type(client, "mcp_list_tools.failed")
+    done = [event["item"] for event in of_type(client, "conversation.item.done")]
+    assert [item["error"] for item in done if item["id"] == failed["item_id"]] == ["HTTP status 401"]
+    assert client.servers[0].closed
     assert client.last("response.done")["response"]["output"][0]["type"] == "message"
 
 
@@ -320,3 +331,69 @@ def test_a_response_may_be_required_to_call_a_server() -> None:
         assert client.error["param"] == "response.tool_choice.server_label"
 
     assert converse(scenario).language_model.choices == ["required"]
+
+
+def house(made: list[bool]) -> MCPServer:
+    """A real server with one tool, which records its calls."""
+    server = MCPServer("house")
+
+    @server.tool()
+    def switch_lights(on: bool) -> str:
+        """Switch the lights."""
+        made.append(on)
+        return "The lights are on."
+
+    return server
+
+
+async def set_tools(client: Any, *tools: dict[str, Any]) -> None:
+    await client.send(json.dumps({"type": "session.update", "session": {"type": "realtime", "tools": tools}}))
+
+
+async def test_a_refused_list_closes_its_connection_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mcp_tools, "TOOL_LISTS", Budget(1000, 60.0))
+    with mcp_server(house([])) as (url, running), serving(mcp_servers=[url]) as address:
+        async with connected(address) as client:
+            await set_tools(client, {**SERVER, "server_url": url})
+            item = (await receive(client, "conversation.item.done"))["item"]
+            assert (item["type"], item["tools"]) == ("mcp_list_tools", [])
+            assert item["error"] == "all lists together have more than 0 KiB"
+            assert (await receive(client, "mcp_list_tools.failed"))["item_id"] == item["id"]
+            await wait_until(lambda: not running.server_state.connections)
+    assert "the tools of the MCP server 'house' cannot be listed: all lists together" in caplog.text
+
+
+async def test_a_call_is_not_made_once_the_session_no_longer_names_its_server() -> None:
+    made: list[bool] = []
+    model = FakeLanguageModel(calls=[("switch_lights", '{"on": true}')])
+    question = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Lights on, please."}]}
+    with mcp_server(house(made)) as (url, running), serving(None, lambda: model, mcp_servers=[url]) as address:
+        async with connected(address) as client:
+            await set_tools(client, {**SERVER, "server_url": url, "require_approval": "always"})
+            await receive(client, "mcp_list_tools.completed")
+            await client.send(json.dumps({"type": "conversation.item.create", "item": question}))
+            await client.send(json.dumps({"type": "response.create"}))
+            output = (await receive(client, "response.done"))["response"]["output"]
+            request = next(item for item in output if item["type"] == "mcp_approval_request")
+            await set_tools(client)
+            await wait_until(lambda: not running.server_state.connections)
+            answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+            await client.send(json.dumps({"type": "conversation.item.create", "item": answer}))
+            await receive(client, "response.mcp_call.failed")
+            call = (await receive(client, "conversation.item.done"))["item"]
+            assert (call["type"], call["output"]) == ("mcp_call", None)
+            assert "the server is no longer in use" in call["error"]["message"]
+            assert not running.server_state.connections and not made
+
+
+def test_a_call_that_waits_for_approval_keeps_no_credentials_of_a_server_that_is_gone() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, require_approval="always", authorization="token", headers={"X-House": "token"})
+        await one_turn(client)
+        await client.configure(tools=[])
+
+    mcp = converse(scenario).conversation._mcp
+    (call,) = mcp._calls.values()
+    assert (call.server.config.authorization, call.server.config.headers) == (None, None)

@@ -120,6 +120,23 @@ def test_invalid_messages_are_rejected_one_by_one(name: str) -> None:
     assert isinstance(dialect.parse(carrier.audio(bytes(640))), CallerAudio)
 
 
+@pytest.mark.parametrize(
+    ("payload", "named"),
+    [
+        ({"code": 100003, "title": "malformed_frame", "detail": "frame from +14155550199"}, "'malformed_frame'"),
+        ({"title": "the caller +14155550199 is gone"}, "31 characters"),
+        ({"title": "caller-14155550199"}, "18 characters"),
+        ("+14155550199", "12 characters"),
+        (None, "'None'"),
+    ],
+)
+def test_an_error_of_telnyx_is_named_without_what_it_quotes(payload: object, named: str) -> None:
+    dialect, _ = start_dialect(CARRIERS["telnyx"]({}))
+    with pytest.raises(BadCall) as ended:
+        dialect.parse(json.dumps({"event": "error", "payload": payload}))
+    assert str(ended.value) == f"telnyx reports an error: {named}"
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),

@@ -40,6 +40,7 @@ class VirtualCaller:
         closed: code and reason that the server closed with.
         slot: of the call; None if no line is free for it.
         words_end: when the caller last stopped speaking.
+        context: fields of the server's `ServerContext`.
     """
 
     def __init__(self, name: str = "twilio", settings: CallSettings | None = None, **parameters: str) -> None:
@@ -48,6 +49,7 @@ class VirtualCaller:
         self.language_model, self.voice = FakeLanguageModel(), FakeVoice()
         self.speech_models = fake_speech_models(voice=self.voice)
         self.announcements: Announcements | None = None
+        self.context: dict[str, Any] = {}
         self.events: list[ServerEvent] = []
         self.conversation: RealtimeConversation | None = None
         self.to_server: asyncio.Queue[Frame | None] = asyncio.Queue()
@@ -147,7 +149,9 @@ class VirtualCaller:
             self.events.append(event)
             send(event)
 
-        self.conversation = new_conversation(self.language_model, self.speech_models, record_and_send, slot=self.slot)
+        self.conversation = new_conversation(
+            self.language_model, self.speech_models, record_and_send, slot=self.slot, **self.context
+        )
         if self.echo:
             self.conversation.session._clock = asyncio.get_running_loop().time
         return self.conversation
