@@ -337,10 +337,6 @@ def call_gate_command(
             help="More examples: JSON Lines with `tools`, `messages`, and `fits` or `several`, each true or false."
         ),
     ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(help="A call gate that was trained before, to continue with the examples and some others."),
-    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
@@ -348,7 +344,7 @@ def call_gate_command(
     """Train a classifier that tells which calls a response needs, of the functions on offer; takes up to an hour."""
     with user_errors():
         instructions = (INSTRUCTIONS, "You are a helpful assistant.")
-        training = partial(train_call_gate, instructions=instructions, examples=examples, start=start, seed=seed)
+        training = partial(train_call_gate, instructions=instructions, examples=examples, seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "calls.safetensors")
     shares = ", ".join(f"{question} {share:.0%}" for question, share in metrics.accuracy.items())
     stdout.print(

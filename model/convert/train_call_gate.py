@@ -9,7 +9,6 @@ are measured on sets that were left out of training.
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from model.convert.read_states import last_states
 from model.convert.tool_prompts import as_read
 from model.convert.train_turn_completion import fit_logistic_regression, measure
 from model.decode.tool_calls import declaration
-from model.engine.call_gate import CallGate, load_call_gate
+from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel
 
 _FUNCTIONS, _CONTINUATIONS = (Path(__file__).with_name(name) for name in ("functions.json", "continuations.json"))
@@ -34,8 +33,8 @@ _FOLDS = 8
 
 _L2_WEIGHTS = (1e-3, 1e-2, 1e-1, 1.0)
 
-_L2_WEIGHT_FROM_START = 0.3
-"""Penalty on what a gate that was trained before is changed by."""
+_EXAMPLE_WEIGHT = 3
+"""How often an example of another author counts: there are fewer of them."""
 
 Question = Literal["fits", "several", "continues"]
 """What a gate is asked: the fields of `GateOdds`, in their order."""
@@ -153,7 +152,6 @@ def train_call_gate(
     base: str,
     *,
     examples: Path | None = None,
-    start: Path | None = None,
     seed: int = 1,
     on_progress: Callable[[str, float], None] = lambda phase, done: None,
 ) -> tuple[CallGate, GateMetrics]:
@@ -163,57 +161,30 @@ def train_call_gate(
         instructions: that conversations may have.
         base: sha256 of the model's weights.
         examples: more prompts, for `read_examples`.
-        start: a gate to continue with the examples and about as many other prompts, so that it forgets nothing;
-            questions that the examples do not answer stay as they are.
         on_progress: called with the current phase and the share of it that is done.
 
     Raises:
-        ValueError: a line of the examples is none, or there are none to continue with.
-        BadModelFile: `start` is no call gate of this model.
+        ValueError: a line of the examples is none.
     """
-    trained = None if start is None else load_call_gate(start, model.decoder.config, base)
     prompts = labelled_prompts(instructions, seed)
-    own = [] if examples is None else read_examples(examples, 1 + max(one.group for one in prompts))
-    questions = get_args(Question)
-    if trained is not None:
-        if not own:
-            raise ValueError("a gate is continued with examples: name a file of them")
-        questions = tuple(question for question in questions if any(question in one.answers for one in own))
-        prompts = _rehearsed(prompts, questions, len(own), seed)
-    prompts += own
+    others = [] if examples is None else read_examples(examples, 1 + max(one.group for one in prompts))
+    counted = [*range(len(prompts)), *list(range(len(prompts), len(prompts) + len(others))) * _EXAMPLE_WEIGHT]
+    prompts += others
     states = states_of(model, prompts, partial(on_progress, "reading"))
     weights, biases, l2_weights = [], [], []
     metrics = GateMetrics(len(prompts), {}, {})
-    for number, question in enumerate(get_args(Question)):
-        before = None if trained is None else (trained.weight[number], float(trained.bias[number]))
-        if before is not None and question not in questions:
-            weights.append(before[0])
-            biases.append(before[1])
-            continue
-        asked = [n for n, prompt in enumerate(prompts) if question in prompt.answers]
+    for question in get_args(Question):
+        asked = [n for n in counted if question in prompts[n].answers]
         known = torch.tensor([prompts[n].answers[question] for n in asked])
         groups = torch.tensor([prompts[n].group for n in asked])
-        candidates = _L2_WEIGHTS if before is None else (_L2_WEIGHT_FROM_START,)
-        scored = {l2: _held_out(states[asked], known, groups, l2, before) for l2 in candidates}
+        scored = {l2: _held_out(states[asked], known, groups, l2) for l2 in _L2_WEIGHTS}
         l2_weights.append(max(scored, key=lambda one: scored[one][0]))
         metrics.auc[question], metrics.accuracy[question] = scored[l2_weights[-1]]
-        weight, bias = fit_logistic_regression(states[asked], known, l2_weights[-1], before)
+        weight, bias = fit_logistic_regression(states[asked], known, l2_weights[-1])
         weights.append(weight)
         biases.append(bias)
-    trained_on = f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}"
-    if trained is not None:
-        trained_on = f"{trained.metadata.get('trained_on', 'other prompts')}; then {trained_on}"
-    return CallGate(torch.stack(weights), torch.tensor(biases), base, {"trained_on": trained_on}), metrics
-
-
-def _rehearsed(
-    prompts: Sequence[LabelledPrompt], questions: Sequence[Question], count: int, seed: int
-) -> list[LabelledPrompt]:
-    """The prompts of some sets, about this many, that answer some of the questions."""
-    useful = [one for one in prompts if one.answers.keys() & set(questions)]
-    groups = sorted({one.group for one in useful})
-    chosen = set(random.Random(seed).sample(groups, min(len(groups), math.ceil(count * len(groups) / len(useful)))))
-    return [one for one in useful if one.group in chosen]
+    metadata = {"trained_on": f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}"}
+    return CallGate(torch.stack(weights), torch.tensor(biases), base, metadata), metrics
 
 
 def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress: Callable[[float], None]) -> Tensor:
@@ -226,14 +197,12 @@ def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress
     return last_states(model, encoded, groups, on_progress)
 
 
-def _held_out(
-    states: Tensor, known: Tensor, groups: Tensor, l2_weight: float, start: tuple[Tensor, float] | None
-) -> tuple[float, float]:
+def _held_out(states: Tensor, known: Tensor, groups: Tensor, l2_weight: float) -> tuple[float, float]:
     """AUC and accuracy of what each set's prompts get from weights that were trained without it."""
     odds = torch.zeros(len(states))
     for fold in range(_FOLDS):
         out = groups % _FOLDS == fold
-        weight, bias = fit_logistic_regression(states[~out], known[~out], l2_weight, start)
+        weight, bias = fit_logistic_regression(states[~out], known[~out], l2_weight)
         odds[out] = states[out] @ weight + bias
     measured = measure(odds.sigmoid(), known)
     return measured.auc, measured.accuracy

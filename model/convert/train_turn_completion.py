@@ -196,15 +196,12 @@ def hidden_states_of(
     return torch.cat(states), torch.tensor(complete)
 
 
-def fit_logistic_regression(
-    states: Tensor, complete: Tensor, l2_weight: float, start: tuple[Tensor, float] | None = None
-) -> tuple[Tensor, float]:
+def fit_logistic_regression(states: Tensor, complete: Tensor, l2_weight: float) -> tuple[Tensor, float]:
     """Logistic regression on standardized states, with both classes weighted equally and an L2 penalty on the weights.
 
     Args:
         states: [n, hidden] float32.
         complete: [n] bool.
-        start: weights and bias to continue from: the penalty is on what they are changed by.
 
     Returns:
         Weights [hidden] for unscaled states, and the bias.
@@ -212,15 +209,13 @@ def fit_logistic_regression(
     mean, std = states.mean(0), states.std(0).clamp(min=1e-6)
     scaled, target = (states - mean) / std, complete.float()
     sample_weights = _class_weights(complete)
-    first_weight, first_bias = start if start is not None else (torch.zeros(states.shape[1]), 0.0)
-    first_logit = states @ first_weight + first_bias
     weight = torch.zeros(states.shape[1], requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        logit = first_logit + scaled @ weight + bias
+        logit = scaled @ weight + bias
         entropy = torch.nn.functional.binary_cross_entropy_with_logits(logit, target, sample_weights, reduction="sum")
         total: Tensor = entropy + l2_weight * weight.square().sum()
         total.backward()  # type: ignore[no-untyped-call]
@@ -228,7 +223,7 @@ def fit_logistic_regression(
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     unscaled = weight.detach() / std
-    return first_weight + unscaled, first_bias + float(bias.detach() - unscaled @ mean)
+    return unscaled, float(bias.detach() - unscaled @ mean)
 
 
 def _class_weights(complete: Tensor) -> Tensor:

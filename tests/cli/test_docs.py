@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.documents import library
+from agent.documents.confined_reader import ConfinedReader
 from agent.documents.library import DOCUMENTS_FILE
-from agent.documents.readers import Document, read_document
+from agent.documents.readers import Document, parse
 from cli.main import app as cli
 from tests.agent.documents.sample_documents import HOUSE
 
@@ -72,12 +72,12 @@ def test_an_interrupted_update_leaves_nothing_of_what_it_has_removed(
     (folder / "a.md").write_text("The combination has changed.")
     (folder / "b.md").write_text("The bicycle is red.")
 
-    def interrupted(path: Path) -> Document:
+    def interrupted(reader: ConfinedReader, path: Path, data: bytes) -> Document:
         if path.name == "b.md":
             raise KeyboardInterrupt
-        return read_document(path)
+        return parse(path, data)
 
-    monkeypatch.setattr(library, "read_document", interrupted)
+    monkeypatch.setattr(ConfinedReader, "read", interrupted)
     assert docs(data, "update")[0] != 0
     assert b"has changed" in kept(data) and b"ylophon" not in kept(data)
 
