@@ -94,6 +94,7 @@ def response_form(model: LoadedModel, ask: Ask) -> ResponseForm:
             [tool.name for tool in callable_tools],
             matcher,
             expected=_answers_question(ask.messages),
+            spoken=ask.spoken,
             after_output=after_output,
             gate=None if model.call_gate is None else model.call_gate.odds,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 
 from chat.types import Tool
 from model.checkpoint.tokenizer import TextTokenizer
-from model.decode.call_decision import CallDecision, CallThresholds
+from model.decode.call_decision import CallDecision, CallThresholds, GateOdds
 from model.decode.call_margins import CallMargins
 from model.decode.constraint import Constraint
 from model.decode.grammar import Choice
@@ -69,6 +70,19 @@ def test_the_first_token_and_the_name_decide_together(compiler: GrammarCompiler,
         assert tree is not None
         chosen = decided.choose(tree, name_logits(tree, compiler.vocabulary, 1, name))
         assert chosen == (1 if call else None)
+
+
+@pytest.mark.parametrize(("fits", "written", "spoken"), [(0.0, True, True), (-1.0, False, True), (-3.0, False, False)])
+def test_the_gate_asks_for_less_where_the_user_speaks(
+    compiler: GrammarCompiler, tokenizer: TextTokenizer, fits: float, *, written: bool, spoken: bool
+) -> None:
+    thresholds = replace(THRESHOLDS, fit_weight=2.0, fit_call=-2.0, fit_call_spoken=-4.0)
+    matcher = call_matcher(compiler, tokenizer, [Tool(name) for name in NAMES], parallel=False)
+    for speaks, may_call in ((False, written), (True, spoken)):
+        odds = GateOdds(fits, 0.0, 0.0)
+        decided = CallDecision(tokenizer, thresholds, NAMES, matcher, spoken=speaks, gate=lambda _, odds=odds: odds)  # type: ignore[misc]
+        decided.observe(torch.zeros(1))
+        assert decided.may_call(first_logits(compiler, tokenizer, -1.0)) is may_call
 
 
 def test_a_call_that_is_likely_by_the_conversation_needs_less(
