@@ -47,8 +47,8 @@ _ALWAYS_KNOWN = (
 )  # fmt: skip
 """Numbers that nobody needs to say: those of percentages and of units."""
 
-_PRESENT = {"now", "today"}
-"""Names for it in programs."""
+_PRESENT = frozenset({"now", "today"})
+"""Names of the present in programs."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 

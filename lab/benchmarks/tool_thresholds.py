@@ -242,11 +242,12 @@ def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             )
             for row in decisions
         ]
-        threshold, right = best_threshold(scored)
-        yield (
-            f"fit_weight {fit}, name_weight {weight:4.1f}, expected {bonus}: call {threshold:6.2f} "
-            f"({100 * right:.1f} % right)"
-        )
+        for name in sorted({name for _, _, name in scored}):  # speech has the tuning half's threshold, text BFCL's
+            threshold, right = best_threshold([one for one in scored if one[2] == name])
+            yield (
+                f"fit_weight {fit}, name_weight {weight:4.1f}, expected {bonus}: call {threshold:6.2f} "
+                f"({name}, {100 * right:.1f} % right)"
+            )
     for weight in _SEVERAL_WEIGHTS:
         text = [
             (value + weight * row["several"] - MORE_PER_CALL * number, needed, row["set"])

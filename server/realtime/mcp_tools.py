@@ -147,10 +147,8 @@ class McpTools:
             if wanted.get(label) != server.config:
                 del self._servers[label]
                 # Its calls still refer to it, but a closed client makes none of them.
-                server.tools, server.config = (
-                    {},
-                    server.config.model_copy(update={"headers": None, "authorization": None}),
-                )
+                server.tools = {}
+                server.config = server.config.model_copy(update={"headers": None, "authorization": None})
                 if server.client is not None:
                     self._tasks.spawn(server.client.close())
         for label, config in wanted.items():
