@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -22,7 +24,7 @@ from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
 from agent.program.check import ignores_supposed_day, missing_number
 from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
-from agent.program.speech import answer
+from agent.program.speech import THINKING_PHRASE, answer
 from agent.program.values import BadProgram, Duration, local_time
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
@@ -48,6 +50,10 @@ _NUM_EARLIER = 2
 
 _MAX_CORRECTION = 12
 """Words of a sentence that only says how a name is pronounced."""
+
+_BRIDGED_AFTER_S = 0.6
+"""A program that is not written so long after the first clause was needed is bridged by a phrase: the user has heard
+nothing for about a second."""
 
 _TALK = "talk()"
 """The program for what is no task."""
@@ -128,6 +134,7 @@ class Planner:
             yield Decision(Say(f"{refusal(beside)} "), "program", "part of it cannot be done")
         evidence = await self._evidence(turn, first=first, remote_leads=remote_leads)
         question = "" if beside is None else beside.question
+        bridge_at = math.inf if ask.deadline is None else ask.deadline + _BRIDGED_AFTER_S
         while True:
             decision = plan(turn, evidence)
             yield decision
@@ -155,6 +162,9 @@ class Planner:
                     async for written in writing:
                         program, ended = program + written.committed, written.finished
                         yield written.with_text("", finished=None)
+                        if not ended and time.monotonic() > bridge_at:
+                            bridge_at = math.inf
+                            yield Decision(Say(THINKING_PHRASE), "program", "it takes a while")
                 if ended == "length":  # what was cut off may have another value: 2 * 3 of 2 * 35
                     program = ""
                 evidence = self._with_program(turn, evidence, program)

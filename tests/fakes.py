@@ -194,7 +194,8 @@ class FakeLanguageModel:
             return
         if isinstance(ask.grammar, Lark):
             programs = self.programs.get(messages[-1].content)
-            yield FakeProgress(programs.pop(0) if programs else "As the grammar says.", finished="stop")
+            yield FakeProgress(programs.pop(0) if programs else "As the grammar says.")
+            yield FakeProgress("", finished="stop")
             return
         if isinstance(ask.grammar, Opening):
             yield FakeProgress(ask.grammar.options[0])

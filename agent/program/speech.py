@@ -11,6 +11,9 @@ from agent.program.units import unit_name
 from agent.program.values import BadProgram, Clock, Duration, Quantity, Value, rounded
 from agent.words.english.number_words import singular_of
 
+THINKING_PHRASE = "Let me see. "
+"""Said while a program is being written."""
+
 _MAX_DIGITS = 15
 """Longer numbers are said as powers of ten."""
 

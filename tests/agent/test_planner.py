@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -250,6 +251,21 @@ def test_a_program_that_was_cut_off_is_not_run(setup: Callable[..., Setup]) -> N
     asked.planner._programmer = Cut()
     steps = run_on_virtual_clock(lambda: asked.respond(SUM))
     assert (steps.policies[-1], steps.text) == ("local model", LOCAL)
+
+
+@pytest.mark.parametrize(("late_s", "said"), [(1.0, ["Let me see. "]), (-60.0, []), (None, [])])
+def test_a_program_that_takes_a_while_is_bridged_once(
+    setup: Callable[..., Setup], late_s: float | None, said: list[str]
+) -> None:
+    asked = setup({SUM: ["price = price", "price = 2 * 3\nanswer = price"]})  # the first one lacks something
+
+    async def respond() -> Steps:
+        deadline = None if late_s is None else time.monotonic() - late_s
+        return Steps([step async for step in asked.planner.respond(asked.ask(SUM, deadline=deadline))])
+
+    steps = run_on_virtual_clock(respond)
+    assert [decision.do.text for decision in steps.decisions if isinstance(decision.do, Say)] == said
+    assert isinstance(steps.decisions[-1].do, Call)
 
 
 def test_words_of_outputs_are_not_said_where_a_grammar_is_demanded(setup: Callable[..., Setup]) -> None:
