@@ -47,6 +47,7 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
         decisions = Decisions(context.engine, context.model, limit)
         responses = Responses(context.engine, context.model, limit)
         context.admission.on_deleted.append(responses.forget)
+        context.admission.on_deleted.append(code.forget)
         routes += [
             Route("/v1/chat/completions", endpoint(context, chat.handle), methods=["POST"]),
             Route("/v1/responses", endpoint(context, responses.create), methods=["POST"]),
