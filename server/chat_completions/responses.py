@@ -23,6 +23,7 @@ from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
+from server.chat_completions.verbosity import with_verbosity
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,13 @@ class Responses(TextEndpoint):
             asked, planned = await add_plan(self._engine, messages, effort)
             response = _response_object(body, self._model)
             ask = Ask(
-                asked,
+                with_verbosity(asked, body.text.verbosity),
                 max_tokens=body.max_output_tokens,
                 effort=denoising_effort(effort),
                 sampling=requested_sampling(body, self._engine.sampling),
                 grammar=body.text.format.as_grammar,
                 top_log_probabilities=body.top_logprobs or 0 if body.wants_logprobs else None,
-                **tool_options(body.tools, body.tool_choice, body.parallel_tool_calls),
+                **tool_options(body.tools, body.tool_choice, body.parallel_tool_calls, body.max_tool_calls),
             )
             conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
             yield {"type": "response.created", "response": response}
@@ -171,7 +172,7 @@ def _usage(usage: TokenUsage) -> dict[str, Any]:
 
 def _response_object(body: ResponseRequest, model: str) -> dict[str, Any]:
     """The response before anything is generated. It repeats what was asked."""
-    asked = body.model_dump(by_alias=True, exclude={"input", "stream", "include", "stream_options", "max_tool_calls"})
+    asked = body.model_dump(by_alias=True, exclude={"input", "stream", "include", "stream_options"})
     return {
         **asked,
         "id": f"resp_{uuid.uuid4().hex}",

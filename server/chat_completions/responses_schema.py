@@ -12,6 +12,7 @@ from server.chat_completions.schema import (
     GenerationRequest,
     NamedFunction,
     ReasoningEffort,
+    Verbosity,
     check_tool_choice,
 )
 from server.response_format import AnyFormat, StrictModel
@@ -75,7 +76,7 @@ class TextConfig(StrictModel):
     """What kind of text is wanted."""
 
     format: TextFormat = Field(default_factory=TextFormat)
-    verbosity: str | None = None
+    verbosity: Verbosity | None = None
 
 
 class Reasoning(StrictModel):
@@ -99,6 +100,7 @@ class ResponseRequest(GenerationRequest):
     tools: list[ResponseFunctionTool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | NamedFunctionChoice = "auto"
     parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = Field(None, ge=1)
     truncation: Literal["auto", "disabled"] | None = None
     metadata: dict[str, str] | None = None
     background: Literal[False] | None = None
@@ -110,7 +112,6 @@ class ResponseRequest(GenerationRequest):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    max_tool_calls: int | None = None
     stream_options: dict[str, Any] | None = None
 
     @property
