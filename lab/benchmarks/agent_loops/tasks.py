@@ -99,11 +99,11 @@ TASKS = (
     Task("read, change and read", "Check A17, write to Maria, and check it again.", "", [_ORDER, _MESSAGE, _ORDER], 3),
     Task("slow but in time", "How many rugs are left?", "12", [_stock("rug")], 1, faults=Faults(seconds={"stock": 0.1})),
     Task(
-        "a time-out", "What does a rug cost?", "", [_price("rug")], 1, failed=1, faults=Faults(seconds={"price": 30.0})
+        "a time-out", "What does a rug cost?", "", [_price("rug")], 1, failed=1, faults=Faults(seconds={"price": 3.0})
     ),
     Task(
         "a time-out, and another tool", "Who ordered A17, and what does a lamp cost?", "24.5",
-        [_ORDER, _price("lamp")], 2, failed=1, faults=Faults(seconds={"find_order": 30.0}),
+        [_ORDER, _price("lamp")], 2, failed=1, faults=Faults(seconds={"find_order": 3.0}),
     ),
     Task(
         "no time left", "How many of everything are left?", "",

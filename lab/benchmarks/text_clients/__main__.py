@@ -30,8 +30,8 @@ _TIMEOUT_S = 240.0
 CLIENTS = {
     "openai": Client(("openai==3.54.0",), _SCRIPTS / "openai_client.py"),
     "litellm": Client(("litellm==1.106.2", "mcp"), _SCRIPTS / "litellm_client.py"),
-    "langchain": Client(("langchain-openai==0.0.0",), _SCRIPTS / "langchain_client.py"),
-    "vercel": Client(("ai@0", "@ai-sdk/openai-compatible@0", "zod@4"), _SCRIPTS / "vercel_client.mjs"),
+    "langchain": Client(("langchain-openai==1.7.4",), _SCRIPTS / "langchain_client.py"),
+    "vercel": Client(("ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92", "zod@4.6.7"), _SCRIPTS / "vercel_client.mjs"),
 }
 
 PERSON = {"name": "Mary Smith", "age": 42}
