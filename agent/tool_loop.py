@@ -114,9 +114,7 @@ class ToolLoop:
             self._reason = "repetition"
         return ToolOutput(text, failed=True)
 
-    async def _run(
-        self, call: ToolCall, make: Callable[[], Awaitable[ToolOutput]], timeout_s: float
-    ) -> ToolOutput:
+    async def _run(self, call: ToolCall, make: Callable[[], Awaitable[ToolOutput]], timeout_s: float) -> ToolOutput:
         running, stop = asyncio.ensure_future(make()), asyncio.ensure_future(self._cancelled.wait())
         try:
             await asyncio.wait((running, stop), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

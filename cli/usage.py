@@ -53,7 +53,6 @@ def usage(
     stdout.print(_table(totals, prices))
 
 
-
 @app.command("plan")
 def plan(
     turn_log: Annotated[Path, typer.Option(help="The turn log of a server.")],

@@ -138,4 +138,3 @@ def monthly_costs(
             scaled.peak_replicas,
             scaled.refused / max(1, scaled.calls),
         )
-

@@ -114,7 +114,9 @@ class CodeCompletions(TextEndpoint):
         files = [(str(chunk.get("filename", "")), str(chunk.get("text", ""))) for chunk in body.input_extra or ()]
         limit = body.n_predict if body.n_predict is not None and body.n_predict >= 0 else body.max_tokens
         before = body.input_prefix + body.prompt
-        found = self._fill_in(request, body, before, body.input_suffix, max(1, limit) if limit is not None else None, files)
+        found = self._fill_in(
+            request, body, before, body.input_suffix, max(1, limit) if limit is not None else None, files
+        )
         if limit == 0:  # the editor only wants its files to be read
             found = (replace(update, text="") async for update in found)
         else:

@@ -77,14 +77,22 @@ class ResponseOutput:
         number = next(n for n, item in enumerate(self.items) if item["id"] == self._call_item_id(call))
         where = {"output_index": self._first + number}
         found = {"error": output.text} if output.failed else {"output": output.text}
-        item = self.items[number] = {**self.items[number], **found, "status": "failed" if output.failed else "completed"}
+        item = self.items[number] = {
+            **self.items[number],
+            **found,
+            "status": "failed" if output.failed else "completed",
+        }
         yield {"type": f"response.mcp_call.{item['status']}", **where, "item_id": item["id"]}
         yield {"type": "response.output_item.done", **where, "item": item}
 
     def _open_message(self) -> Iterator[Event]:
         if self._message_id is None:
             self._message_id = f"msg_{uuid.uuid4().hex}"
-            yield {"type": "response.output_item.added", "output_index": self._first, "item": self._message("in_progress")}
+            yield {
+                "type": "response.output_item.added",
+                "output_index": self._first,
+                "item": self._message("in_progress"),
+            }
             yield {"type": "response.content_part.added", **self._part(), "part": self._content()}
 
     def _close_message(self, status: str) -> Iterator[Event]:

@@ -23,7 +23,7 @@ from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
 from server.chat_completions.response_steps import ResponseSteps
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
-from server.chat_completions.schema import content_text
+from server.chat_completions.schema import NamedFunction, content_text
 from server.chat_completions.server_side_tools import ServerSideTools
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
 from server.chat_completions.verbosity import with_verbosity
@@ -116,7 +116,14 @@ class Responses(TextEndpoint):
                 asked, planned = await add_plan(self._engine, messages, effort)
                 response = _response_object(body, self._model)
                 loop = ToolLoop(min(body.max_tool_calls or MAX_CALLS, MAX_CALLS), body.max_tool_seconds)
-                steps = ResponseSteps(conversation, tools, loop, list(with_verbosity(asked, body.text.verbosity)), self._ask(body), planned)
+                steps = ResponseSteps(
+                    conversation,
+                    tools,
+                    loop,
+                    list(with_verbosity(asked, body.text.verbosity)),
+                    self._ask(body),
+                    planned,
+                )
                 self._running[response["id"]] = owner, loop
                 try:
                     yield {"type": "response.created", "response": response}
@@ -141,7 +148,7 @@ class Responses(TextEndpoint):
     def _ask(self, body: ResponseRequest) -> Ask:
         """What the first step is asked, without the conversation and the tools of MCP servers."""
         effort = body.reasoning.effort if body.reasoning else None
-        return Ask(
+        ask = Ask(
             (),
             max_tokens=body.max_output_tokens,
             effort=denoising_effort(effort),
@@ -150,6 +157,9 @@ class Responses(TextEndpoint):
             top_log_probabilities=body.top_logprobs or 0 if body.wants_logprobs else None,
             **tool_options(body.functions, body.tool_choice, body.parallel_tool_calls, body.max_tool_calls),
         )
+        if not body.functions and body.mcp_servers and not isinstance(body.tool_choice, NamedFunction):
+            ask = replace(ask, tool_choice=body.tool_choice, parallel_tool_calls=bool(body.parallel_tool_calls))
+        return ask
 
     def _conversation(self, body: ResponseRequest, owner: str) -> list[Message]:
         """Instructions, which apply to this response only, what came before, and the input. Raises APIError."""

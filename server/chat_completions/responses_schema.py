@@ -19,22 +19,30 @@ from server.chat_completions.schema import (
 from server.response_format import AnyFormat, StrictModel
 
 
+class ItemPart(ContentPart):
+    """One part of an item's content. Clients send back what a response has said, with what belongs to it."""
+
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
 class InputItem(StrictModel):
     """An item of the input: a message, a function call or its output, or what an earlier response did with MCP servers."""
 
     type: Literal["message", "function_call", "function_call_output", "mcp_call", "mcp_list_tools"] = "message"
     role: Literal["user", "assistant", "system", "developer"] | None = None
-    content: str | list[ContentPart] | None = None
+    content: str | list[ItemPart] | None = None
     id: str | None = None
     status: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[ContentPart] | None = None
+    output: str | list[ItemPart] | None = None
     server_label: str | None = None
     error: str | None = None
     tools: list[dict[str, Any]] | None = None
     approval_request_id: str | None = None
+    phase: str | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> InputItem:

@@ -44,7 +44,7 @@ class ContentPart(StrictModel):
         return self
 
 
-def content_text(content: str | list[ContentPart] | None) -> str:
+def content_text(content: str | Sequence[ContentPart] | None) -> str:
     """Content, as one string."""
     if content is None or isinstance(content, str):
         return content or ""

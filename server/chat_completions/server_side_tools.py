@@ -149,12 +149,15 @@ class ServerSideTools:
                 "tools": [], "error": None,
             }  # fmt: skip
             item = {**opened, "tools": [asdict(tool) for tool in server.tools]}
-            yield item, [
-                {"type": "response.output_item.added", "item": opened},
-                {"type": "response.mcp_list_tools.in_progress", "item_id": item["id"]},
-                {"type": "response.mcp_list_tools.completed", "item_id": item["id"]},
-                {"type": "response.output_item.done", "item": item},
-            ]
+            yield (
+                item,
+                [
+                    {"type": "response.output_item.added", "item": opened},
+                    {"type": "response.mcp_list_tools.in_progress", "item_id": item["id"]},
+                    {"type": "response.mcp_list_tools.completed", "item_id": item["id"]},
+                    {"type": "response.output_item.done", "item": item},
+                ],
+            )
 
     async def run(
         self, calls: Sequence[CollectedCall], output: ResponseOutput, loop: ToolLoop, messages: list[Message]

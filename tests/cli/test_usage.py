@@ -15,7 +15,7 @@ from lab.simulator.costs import loads_of, monthly_costs, usage_of
 from lab.simulator.fleet import KINDS
 from server.access.prices import PriceList
 from server.access.usage import Usage, UsageLog
-from server.observability.turn_log import TurnLog, TurnRecord, read_turn_log
+from server.observability.turn_log import TurnLog, TurnRecord
 
 PRICES = '[prices]\ncurrency = "EUR"\nmillion_output_tokens = 2\ncpu_hour = 1\n[prices.hosted]\naudio_in_minute = 0.5\n'
 
@@ -51,17 +51,25 @@ def test_without_a_record_the_command_says_what_writes_one(tmp_path: Path) -> No
 HOUR_S, DAY_S = 3600, 86_400
 
 
+def two_days(a_morning: int) -> list[TurnRecord]:
+    """Turns of two days, each with so many between 10:00 and 11:00 and four in the afternoon."""
+    midnight = (time.time() // DAY_S - 3) * DAY_S
+    details = {"prompt_tokens": 1000, "cached_tokens": 900, "tokens": 50}
+    at = [10 * HOUR_S + HOUR_S * n / a_morning for n in range(a_morning)]
+    at += [(14 + n) * HOUR_S for n in range(4)]
+    return [
+        TurnRecord(f"{day}-{moment}", midnight + day * DAY_S + moment, 500.0, {}, details)
+        for day in range(2)
+        for moment in at
+    ]
+
+
 @pytest.fixture
 def turn_log(tmp_path: Path) -> Path:
-    """Two days, each with 240 turns between 10:00 and 11:00 and 24 in the afternoon."""
-    path, midnight = tmp_path / "turns.sqlite", (time.time() // DAY_S - 3) * DAY_S
+    path = tmp_path / "turns.sqlite"
     log = TurnLog(path)
-    details = {"prompt_tokens": 1000, "cached_tokens": 900, "tokens": 50}
-    for day in range(2):
-        at = [midnight + day * DAY_S + 10 * HOUR_S + 15 * n for n in range(240)]
-        at += [midnight + day * DAY_S + 14 * HOUR_S + 600 * n for n in range(24)]
-        for n, moment in enumerate(at):
-            log.record(TurnRecord(f"{day}-{n}", moment, 500.0, {}, details))
+    for turn in two_days(16):
+        log.record(turn)
     log.close()
     return path
 
@@ -80,24 +88,25 @@ def test_a_plan_compares_the_hosted_price_with_own_machines(turn_log: Path) -> N
         next(line.split() for line in shown.splitlines() if line.strip().startswith(name))
         for name in ("as logged", "steady", "burst")
     )
-    days = (DAY_S + 4 * HOUR_S + 600 * 23) / DAY_S  # from the first turn to the last
-    turns = 2 * 264 / days
+    turns = 40 / ((DAY_S + 7 * HOUR_S) / DAY_S)  # from the first turn to the last
     each = 0.6 * 3 / 60 + 2.4 * 5 / 60
     assert float(logged[logged.index("EUR") - 1]) == pytest.approx(30 * turns * each, rel=0.001)
     assert steady[steady.index("EUR") - 1] == logged[logged.index("EUR") - 1]
     assert float(burst[burst.index("EUR") - 1]) > 3 * float(steady[steady.index("EUR") - 1])
     # 0.1 EUR an hour for 24 hours cost as much as these turns.
     assert f"as much as {2.4 / each:,.0f} turns a day" in shown
-    assert "Simulated, not measured" in shown and "2 conversations, as given" in shown and "10 s of conversation" in shown
+    assert (
+        "Simulated, not measured" in shown and "2 conversations, as given" in shown and "10 s of conversation" in shown
+    )
 
 
-def test_machines_that_follow_the_load_cost_less_where_it_comes_in_a_burst(turn_log: Path) -> None:
-    turns = read_turn_log(turn_log)
+def test_machines_that_follow_the_load_cost_less_where_it_comes_in_a_burst() -> None:
+    turns = two_days(240)
     kind = replace(KINDS["cpu"], conversations=2)
     loads = loads_of(turns, 2.0, 20.0)
-    assert [load.turns for load in loads] == [264, 264, 264 + 19 * 240]
+    assert [load.turns for load in loads] == [244, 244, 244 + 19 * 240]
     logged, steady, burst = monthly_costs(loads, usage_of(turns), PriceList(million_output_tokens=1.0), kind)
-    assert logged.hosted == steady.hosted == pytest.approx(30 * 264 * 50 / 1e6)
+    assert logged.hosted == steady.hosted == pytest.approx(30 * 244 * 50 / 1e6)
     assert steady.fixed_replicas <= logged.fixed_replicas < burst.fixed_replicas
     assert burst.scaled < 0.8 * burst.fixed
     assert 0 <= burst.refused < 0.05

@@ -1,6 +1,6 @@
 """What a real model makes of the twenty tasks of `tasks.py`, through the Responses API. There is no target.
 
-    python -m lab.benchmarks.agent_loops [--model qwen2.5-coder-1.5b] [--tokens 600]
+python -m lab.benchmarks.agent_loops [--model qwen2.5-coder-1.5b] [--tokens 600]
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ async def ask(client: httpx.AsyncClient, task: Task, url: str, tokens: int) -> t
     shop = {"type": "mcp", "server_label": "shop", "server_url": url, "require_approval": "never"}
     body = {"input": task.request, "instructions": _INSTRUCTIONS, "tools": [shop], "max_output_tokens": tokens}
     began = time.perf_counter()
-    answered = (await client.post("/v1/responses", json={**body, "temperature": 0, **task.options})).raise_for_status().json()
+    answered = (
+        (await client.post("/v1/responses", json={**body, "temperature": 0, **task.options})).raise_for_status().json()
+    )
     seconds = time.perf_counter() - began
     calls = [item for item in answered["output"] if item["type"] == "mcp_call"]
     parts = [part for item in answered["output"] if item["type"] == "message" for part in item["content"]]

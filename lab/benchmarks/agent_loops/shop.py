@@ -63,7 +63,9 @@ class Shop:
 
     async def price(self, product: str) -> str:
         """Look up what a product costs."""
-        return await self._result("price", _found({key: (value,) for key, value in _PRICES.items()}, product, ("price",)))
+        return await self._result(
+            "price", _found({key: (value,) for key, value in _PRICES.items()}, product, ("price",))
+        )
 
     async def stock(self, product: str) -> str:
         """Look up how many pieces of a product are left."""

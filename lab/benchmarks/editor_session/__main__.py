@@ -59,8 +59,13 @@ async def run(model: str, hang_up_s: float) -> None:
     async with own_server(["--model", model]) as address:
         url = address.replace("ws://", "http://").removesuffix("/v1/realtime")
         async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT_S, trust_env=False) as client:
-            print("| request | number | p50, s | p95, s | tokens of the prompt | of them cached |\n|---|---|---|---|---|---|")
-            for suffix, limit in (("", None), (f", each after one that hung up after {1000 * hang_up_s:.0f} ms", hang_up_s)):
+            print(
+                "| request | number | p50, s | p95, s | tokens of the prompt | of them cached |\n|---|---|---|---|---|---|"
+            )
+            for suffix, limit in (
+                ("", None),
+                (f", each after one that hung up after {1000 * hang_up_s:.0f} ms", hang_up_s),
+            ):
                 for kind, rows in (await replay(client, limit)).items():
                     seconds, prompt, cached = (np.array(column) for column in zip(*rows, strict=True))
                     p50, p95 = np.quantile(seconds, (0.5, 0.95))

@@ -30,7 +30,9 @@ def main() -> None:
         "call": model.bind_tools([weather], tool_choice="any").invoke(ASK_WEATHER).tool_calls[0]["args"],
         "streamed_call": streamed_call.tool_calls[0]["args"],
         "extracted": model.with_structured_output({"title": "person", **PERSON}, method="json_schema").invoke(EXTRACT),
-        "response": ChatOpenAI(model="rejoinder", max_tokens=40, use_responses_api=True, **server).invoke(QUESTION).text,
+        "response": ChatOpenAI(model="rejoinder", max_tokens=40, use_responses_api=True, **server)
+        .invoke(QUESTION)
+        .text,
     }
     print(json.dumps(report))
 

@@ -48,7 +48,9 @@ class Scripted:
             text = json.dumps(arguments)
             for n, piece in enumerate((text[:4], text[4:])):
                 delta = ToolCallDelta(0, name, piece, bool(n))
-                yield Progress(tokens=n + 1, step=n + 1, prompt_tokens=9, tool_calls=(delta,), finished="tool_calls" if n else None)
+                yield Progress(
+                    tokens=n + 1, step=n + 1, prompt_tokens=9, tool_calls=(delta,), finished="tool_calls" if n else None
+                )
         else:
             yield Progress(ANSWER, tokens=1, step=1, prompt_tokens=9, finished="stop")
 
@@ -86,7 +88,12 @@ def test_a_task_ends_as_specified(task: Task, shop: tuple[Shop, str], loop_clien
         model="tiny", input=task.request, tools=shop_tools(shop[1]), extra_body=task.options
     )
     listed, *calls, message = response.output
-    assert (response.status, listed.type, message.type, response.output_text) == ("completed", "mcp_list_tools", "message", ANSWER)
+    assert (response.status, listed.type, message.type, response.output_text) == (
+        "completed",
+        "mcp_list_tools",
+        "message",
+        ANSWER,
+    )
     assert [call.type for call in calls] == ["mcp_call"] * len(calls)
     for call, (name, arguments) in zip(calls, task.script, strict=False):
         assert (call.name, json.loads(call.arguments)) == (name, arguments)
@@ -103,7 +110,9 @@ def test_a_task_ends_as_specified(task: Task, shop: tuple[Shop, str], loop_clien
     assert (REMOVED in read) == ("than the context holds" in task.name)
 
 
-def test_a_stream_reports_every_call_as_it_is_made(shop: tuple[Shop, str], loop_client: OpenAI, model: Scripted) -> None:
+def test_a_stream_reports_every_call_as_it_is_made(
+    shop: tuple[Shop, str], loop_client: OpenAI, model: Scripted
+) -> None:
     shop[0].begin(Faults())
     model.script = [("price", {"product": "lamp"}), ("stock", {"product": "lamp"})]
     stream = loop_client.responses.create(model="tiny", input="A lamp?", tools=shop_tools(shop[1]), stream=True)
@@ -121,7 +130,9 @@ def test_a_stream_reports_every_call_as_it_is_made(shop: tuple[Shop, str], loop_
     assert [event.item for event in done] == events[-1].response.output
 
 
-def test_a_response_that_is_cancelled_makes_no_further_call(shop: tuple[Shop, str], loop_client: OpenAI, model: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_cancelled_makes_no_further_call(
+    shop: tuple[Shop, str], loop_client: OpenAI, model: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_side_tools, "CALL_TIMEOUT_S", 60.0)
     shop[0].begin(Faults(seconds={"price": 5.0}))
     model.script = [("price", {"product": "lamp"}), ("stock", {"product": "lamp"})]
@@ -157,12 +168,16 @@ def test_a_later_response_has_read_the_calls(shop: tuple[Shop, str], loop_client
     loop_client.responses.create(model="tiny", input="And?", previous_response_id=first.id)
     by_reference = [(message.role, message.content) for message in model.asked[-1].messages]
     items: Any = [{"role": "user", "content": "A lamp?"}, *first.output, {"role": "user", "content": "And?"}]
-    loop_client.responses.create(model="tiny", input=[item if isinstance(item, dict) else item.model_dump() for item in items])
+    loop_client.responses.create(
+        model="tiny", input=[item if isinstance(item, dict) else item.model_dump() for item in items]
+    )
     assert [(message.role, message.content) for message in model.asked[-1].messages] == by_reference
     assert by_reference[2] == ("tool", '{"price": 24.5}')
 
 
-def test_tools_are_chosen_and_must_be_called_once_only(shop: tuple[Shop, str], loop_client: OpenAI, model: Scripted) -> None:
+def test_tools_are_chosen_and_must_be_called_once_only(
+    shop: tuple[Shop, str], loop_client: OpenAI, model: Scripted
+) -> None:
     model.script = [("price", {"product": "lamp"})]
     tools = shop_tools(shop[1], allowed_tools=["price"], authorization="secret")
     response = loop_client.responses.create(model="tiny", input="A lamp?", tools=tools, tool_choice="required")
@@ -179,7 +194,9 @@ def test_tools_are_chosen_and_must_be_called_once_only(shop: tuple[Shop, str], l
         ({"server_label": "a shop"}, "server_label"),
     ],
 )
-def test_servers_that_cannot_be_used_are_refused(shop: tuple[Shop, str], loop_client: OpenAI, tool: dict[str, Any], message: str) -> None:
+def test_servers_that_cannot_be_used_are_refused(
+    shop: tuple[Shop, str], loop_client: OpenAI, tool: dict[str, Any], message: str
+) -> None:
     with pytest.raises(openai.BadRequestError, match=message):
         loop_client.responses.create(model="tiny", input="Hello.", tools=shop_tools(shop[1], **tool))
 

@@ -71,9 +71,12 @@ def test_a_request_without_tokens_only_reads(address: str, passes: Passes) -> No
 def test_a_client_that_hangs_up_ends_its_generation(address: str, passes: Passes, stream: bool) -> None:
     body = {"input_prefix": BEFORE, "input_suffix": AFTER, "n_predict": 400, "stream": stream, "seed": 3}
     began = passes.settled()
-    with pytest.raises(httpx.ReadTimeout), httpx.stream(
-        "POST", f"http://{address}/infill", json=body, timeout=httpx.Timeout(HANG_S, read=0.15)
-    ) as response:
+    with (
+        pytest.raises(httpx.ReadTimeout),
+        httpx.stream(
+            "POST", f"http://{address}/infill", json=body, timeout=httpx.Timeout(HANG_S, read=0.15)
+        ) as response,
+    ):
         time.sleep(0.15)
         raise httpx.ReadTimeout("the editor hangs up")
     at_hang_up = passes.count
