@@ -1,5 +1,5 @@
-"""The tool calls of one written response: how many it may make, for how long, and what it reads of calls that fail, repeat
-themselves, take too long or return too much. Spoken responses have limits of their own (`voice/response.py`)."""
+"""The tool calls of one written response: how many, for how long, and what it reads of calls that fail, repeat
+themselves, take too long or return too much. Spoken responses have their own limits (`voice/response.py`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`rejoinder usage`: what each key has used, what it costs, and what a hosted service would have charged; `usage plan`: what
-the turns of a turn log would cost on machines of one's own."""
+"""`rejoinder usage`: what each key has used, what it costs, and what a hosted service would have charged.
+
+`rejoinder usage plan`: what the turns of a turn log would cost on machines of one's own."""
 
 from __future__ import annotations
 
@@ -83,8 +84,8 @@ def plan(
         kind = replace(kind, dollars_per_hour=price)
     used = usage_of(turns)
     table = Table(
-        "a month", "turns a day", "conversations at the peak", "hosted", "own, always running", "machines", "own, scaled",
-        "machines at most", "refused", box=None,
+        "a month", "turns a day", "conversations at the peak", "hosted", "own, always running", "machines",
+        "own, scaled", "machines at most", "refused", box=None,
     )  # fmt: skip
     for cost in monthly_costs(loads, used, prices.hosted, kind):
         table.add_row(

@@ -1,6 +1,6 @@
 """What the turns of a turn log cost, at the price of a hosted service and on machines of one's own.
 
-The log says when turns took place and what they read and wrote. How long they last, and what machines carry, is assumed:
+The log says when turns took place and what they read and wrote. How long they last and what machines carry is assumed;
 `ASSUMPTIONS` is printed with every plan. The machines are those of the simulated fleet (`fleet.py`).
 """
 
@@ -87,8 +87,8 @@ def usage_of(turns: Sequence[TurnRecord]) -> Usage:
 
 
 def loads_of(turns: Sequence[TurnRecord], days: float, burst: float) -> tuple[Load, Load, Load]:
-    """The load as it was logged, the same turns spread evenly over the day, and the logged day with a burst: its busiest
-    hour, so many times as busy.
+    """The load as it was logged, the same turns spread evenly over the day, and the logged day with a burst: its
+    busiest hour, so many times as busy.
 
     Raises:
         ValueError: there are no turns.

@@ -142,7 +142,8 @@ Router = Callable[[Counts, int, np.random.Generator, int], Counts]
 def power_of_two(occupied: Counts, calls: int, chance: np.random.Generator, placed: int) -> Counts:
     """The less occupied of two replicas that are chosen at random."""
     first, second = chance.integers(len(occupied), size=(2, calls))
-    return np.where(occupied[first] <= occupied[second], first, second)
+    chosen: Counts = np.where(occupied[first] <= occupied[second], first, second)
+    return chosen
 
 
 def least_connections(occupied: Counts, calls: int, chance: np.random.Generator, placed: int) -> Counts:

@@ -21,15 +21,15 @@ _ENDS = ("<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|endoftext|>", "<fim_
 """Tokens after which nothing belongs to the middle."""
 
 _REPOSITORY, _FILE = "<|repo_name|>", "<|file_sep|>"
-"""Qwen2.5-Coder was trained to read other files before the gap, each after its name (its technical report, section 3)."""
+"""Qwen2.5-Coder was trained to read other files before the gap, each after its name (technical report, section 3)."""
 
 _PREFIX_SHARE = 0.75
 """Share of the context that the code before the gap may take, if both sides do not fit: it says more than what
 follows."""
 
 _CUT = 256
-"""Code before the gap is cut by a multiple of so many tokens (of fewer in a small context), so that it begins at the same token while somebody types,
-and need not be read again."""
+"""Code before the gap is cut by a multiple of so many tokens, or of fewer in a small context. So it begins at the same
+token while somebody types, and need not be read again."""
 
 
 class FillIn(Conversation):

@@ -60,7 +60,7 @@ class ResponseSteps:
         num_steps, before = 0, self.usage
         while True:
             output = ResponseOutput(len(self.items), self._tools.labels)
-            async with aclosing(self._step(self._next_ask(num_steps, before))) as updates:
+            async with aclosing(self._step(self._next_ask(num_steps, before))) as updates:  # type: ignore[type-var]
                 async for update in updates:
                     for event in output.add(update):
                         yield event

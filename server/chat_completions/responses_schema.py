@@ -27,7 +27,7 @@ class ItemPart(ContentPart):
 
 
 class InputItem(StrictModel):
-    """An item of the input: a message, a function call or its output, or what an earlier response did with MCP servers."""
+    """An item of the input: a message, a function call or its output, or a call of an earlier response."""
 
     type: Literal["message", "function_call", "function_call_output", "mcp_call", "mcp_list_tools"] = "message"
     role: Literal["user", "assistant", "system", "developer"] | None = None

@@ -1,5 +1,5 @@
 """Clients that others wrote, unmodified and in environments of their own, against the real models. The openai package
-is another one that CI runs (`test_clients.py`); `python -m lab.benchmarks.realtime_clients` and `text_clients` run more."""
+is another one that CI runs (`test_clients.py`); `lab.benchmarks.realtime_clients` and `text_clients` run more."""
 
 from __future__ import annotations
 

@@ -97,7 +97,10 @@ TASKS = (
         stopped_by="repetition", faults=Faults(last_page=3),
     ),
     Task("read, change and read", "Check A17, write to Maria, and check it again.", "", [_ORDER, _MESSAGE, _ORDER], 3),
-    Task("slow but in time", "How many rugs are left?", "12", [_stock("rug")], 1, faults=Faults(seconds={"stock": 0.1})),
+    Task(
+        "slow but in time", "How many rugs are left?", "12", [_stock("rug")], 1,
+        faults=Faults(seconds={"stock": 0.1}),
+    ),
     Task(
         "a time-out", "What does a rug cost?", "", [_price("rug")], 1, failed=1, faults=Faults(seconds={"price": 3.0})
     ),
@@ -110,7 +113,10 @@ TASKS = (
         [_stock(product) for product in ("lamp", "chair", "table", "rug")], None, failed=None, stopped_by="time_limit",
         faults=Faults(seconds={"stock": 0.3}), options={"max_tool_seconds": 0.5},
     ),
-    Task("an overlong result", "What does a chair cost?", "89", [_price("chair")], 1, faults=Faults(long=frozenset({"price"}))),
+    Task(
+        "an overlong result", "What does a chair cost?", "89", [_price("chair")], 1,
+        faults=Faults(long=frozenset({"price"})),
+    ),
     Task(
         "overlong results, more than the context holds", "Read pages 1 to 8. Which word is on page 8?", "marble",
         _pages(1, 8), 8, faults=Faults(long=frozenset({"read_page"})),

@@ -56,6 +56,7 @@ async def _timed(client: httpx.AsyncClient, request: EditorRequest) -> tuple[flo
 
 async def run(model: str, hang_up_s: float) -> None:
     """Print the table."""
+    columns = ("request", "number", "p50, s", "p95, s", "tokens of the prompt", "of them cached")
     async with own_server(["--model", model]) as address:
         url = address.replace("ws://", "http://").removesuffix("/v1/realtime")
         async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT_S, trust_env=False) as client:

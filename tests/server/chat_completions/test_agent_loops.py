@@ -104,7 +104,7 @@ def test_a_task_ends_as_specified(task: Task, shop: tuple[Shop, str], loop_clien
     if task.served is not None:
         assert len(shop[0].served) == task.served
     assert response.rejoinder["stopped_by"] == task.stopped_by
-    assert not model.asked[-1].tools == (task.stopped_by is None)
+    assert bool(model.asked[-1].tools) == (task.stopped_by is None)
     read = [message.content for message in model.asked[-1].messages if message.role == "tool"]
     assert len(read) == len(calls) and sum(map(len, read)) < CONTEXT
     assert (REMOVED in read) == ("than the context holds" in task.name)
@@ -137,14 +137,18 @@ def test_a_response_that_is_cancelled_makes_no_further_call(
     shop[0].begin(Faults(seconds={"price": 5.0}))
     model.script = [("price", {"product": "lamp"}), ("stock", {"product": "lamp"})]
     stream = loop_client.responses.create(model="tiny", input="A lamp?", tools=shop_tools(shop[1]), stream=True)
-    last: Any = None
+    last, identifier = None, ""
     for event in stream:
         last = event
         if event.type == "response.created":
             identifier = event.response.id
         if event.type == "response.mcp_call.in_progress":
-            threading.Timer(0.1, lambda: loop_client.responses.cancel(identifier)).start()
-    assert last.response.status == "cancelled" and last.response.rejoinder["stopped_by"] == "cancelled"
+            threading.Timer(0.1, loop_client.responses.cancel, (identifier,)).start()
+    assert (
+        last is not None
+        and last.response.status == "cancelled"
+        and last.response.rejoinder["stopped_by"] == "cancelled"
+    )
     assert [item.type for item in last.response.output] == ["mcp_list_tools", "mcp_call"]
     assert shop[0].served == ["price"]
     with pytest.raises(openai.NotFoundError, match="is being generated"):
