@@ -105,7 +105,7 @@ class ToolRuns:
             # Of what leaves: what the assistant says aloud may leave from then on.
             question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, made.arguments))
             return self._spawn(_returned(self._remember(call, question)))
-        key = _key(call)
+        key = call_key(call)
         self._newest[key] = call.id
         running = self._running.get(key)
         if running is None:
@@ -128,7 +128,7 @@ class ToolRuns:
     def returned_late(self, call: ToolCall) -> None:
         """The output of a call has joined the conversation after its response ended. It is reported, unless the same
         call was made again: then that one's response has the output."""
-        if self._newest.get(_key(call)) == call.id:
+        if self._newest.get(call_key(call)) == call.id:
             self._on_late_output()
 
     async def _output(self, call: ToolCall, running: asyncio.Task[ToolOutput]) -> ToolOutput:
@@ -211,7 +211,7 @@ class ToolRuns:
         return None
 
 
-def _key(call: ToolCall) -> tuple[str, str]:
+def call_key(call: ToolCall) -> tuple[str, str]:
     """What equal calls have in common."""
     try:
         return call.name, json.dumps(json.loads(call.arguments), sort_keys=True)
@@ -230,7 +230,7 @@ def _was_made(prompt: Sequence[Message], call: ToolCall) -> bool:
     pending = {message.tool_call_id for message in prompt if message.content == PENDING_OUTPUT}
     since = takewhile(lambda message: message.role != "user", reversed(prompt))
     made = [each for message in since for each in message.tool_calls if each.id not in pending]
-    return any(_key(each) == _key(call) for each in made)
+    return any(call_key(each) == call_key(call) for each in made)
 
 
 async def _returned(output: ToolOutput) -> ToolOutput:

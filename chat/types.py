@@ -127,6 +127,7 @@ class Ask:
         tools: functions that the prompt declares.
         tool_choice: whether the response is a call of one; `auto` lets the language model decide.
         parallel_tool_calls: whether the response may make more than one call.
+        max_tool_calls: how many it may make in that case, at least one; the language model's own limit if None.
         grammar: what its text must follow, in the language model's own terms; None for any text.
         max_tokens: maximum length of the response; what the context leaves if None.
         deadline: when the first speakable clause is needed, on `time.monotonic`.
@@ -148,6 +149,7 @@ class Ask:
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
+    max_tool_calls: int | None = None
     grammar: Any = None
     max_tokens: int | None = None
     deadline: float | None = None

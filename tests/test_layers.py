@@ -43,7 +43,7 @@ LAYERS = {
         ["closed_forms", "tools", "remote", "documents"],
         ["plan"],
         ["tool_runs"],
-        ["planner"],
+        ["planner", "tool_loop"],
     ],
     "voice": [["audio"], [""]],
     "server": [

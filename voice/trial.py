@@ -10,15 +10,15 @@ import gc
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import as_file, files
+from importlib.resources import files
 from itertools import cycle, islice
 
 import numpy as np
+from faster_whisper.audio import decode_audio
 
 from agent.language_model import LanguageModel
 from voice import events
 from voice.audio.codec import RECOGNITION_RATE, Samples
-from voice.audio.wav import read_wav
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 
@@ -128,9 +128,9 @@ async def measure_latencies(
 def recorded_questions() -> list[Samples]:
     recordings = []
     for resource in sorted(files("voice.trial_questions").iterdir(), key=lambda one: one.name):
-        if resource.name.endswith(".wav"):
-            with as_file(resource) as path:
-                recordings.append(read_wav(path))
+        if resource.name.endswith(".opus"):
+            with resource.open("rb") as file:
+                recordings.append(decode_audio(file, RECOGNITION_RATE))
     return recordings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +18,8 @@ class Sampling:
         top_k: sample only among this many most likely tokens; 0 for all.
         top_p: sample only among the most likely tokens that together have this probability.
         seed: makes sampling repeatable; None chooses a new seed each time.
+        frequency_penalty, presence_penalty: lower the logit of a token that the response has, for each time and once.
+        logit_bias: added to the logits of these tokens. -100 excludes a token.
 
     Raises:
         ValueError: a value is out of range.
@@ -26,6 +29,9 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 2:
@@ -34,6 +40,14 @@ class Sampling:
             raise ValueError(f"top_k is {self.top_k} and must be 0 (all) or more")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p} and must be above 0 and at most 1")
+        for name in ("frequency_penalty", "presence_penalty"):
+            if not -2 <= getattr(self, name) <= 2:
+                raise ValueError(f"{name} is {getattr(self, name)} and must be between -2 and 2")
+
+    @property
+    def biased(self) -> bool:
+        """Whether logits are changed before a token is chosen (`TokenBias`)."""
+        return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias)
 
     def generator(self, device: torch.device) -> torch.Generator:
         """A random generator for one response, on the device of its logits."""

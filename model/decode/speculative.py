@@ -20,6 +20,7 @@ from model.decode.log_probabilities import TokenLogProbability, forced, log_prob
 from model.decode.ngram import NgramLookup
 from model.decode.output import StepOutput
 from model.decode.sampling import Sampler
+from model.decode.token_bias import TokenBias
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
@@ -75,7 +76,7 @@ class SpeculativeDecoder:
         constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
             under the same constraint.
         num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
-            The device's own steps do not compute them, so it takes none.
+            The device's own steps do not compute them, so it takes none; nor does it where logits are biased.
         draft_head: drafts what no look-up has found, if `draft_settings` says so.
         stop_tokens: ids that end the response. Nothing is drafted after one.
     """
@@ -104,6 +105,8 @@ class SpeculativeDecoder:
         """What it reads of the row that predicted the newest tokens, and those tokens."""
         self._unreported = () if constraint is None else constraint.start()
         """Forced tokens that the response begins with: they are read like the end of the prompt."""
+        self._bias = TokenBias(sampler.sampling)
+        self._bias.commit(self._unreported)
         ids = [*ids, *self._unreported]
         self._certain = ids[len(cache.tokens) : -1]
         """Tokens before the last one that are not in the cache yet: the end of the prompt, or forced ones."""
@@ -204,6 +207,7 @@ class SpeculativeDecoder:
         self._unreported, self._following = (), None
         if accepted.committed:
             following = () if self._constraint is None else self._constraint.commit(accepted.committed)
+            self._bias.commit((*accepted.committed, *following))
             if following:
                 self._certain = [accepted.committed[-1], *following[:-1]]
                 self._draft = draft_after(accepted.draft, following)
@@ -275,18 +279,26 @@ class SpeculativeDecoder:
         return Draft(drafts, None, confidence, self._draft_head.origin)
 
     def _accept(self, logits: torch.Tensor) -> VerificationResult:
-        """Accept drafts from the logits of a forward pass, under the constraint."""
-        if self._constraint is not None and not self._step.only_drafts:
+        """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties."""
+        if not self._step.only_drafts:
             with torch.inference_mode():  # the logits were computed in it
-                if self._constraint.observes and self._features is not None:
-                    self._constraint.observe(self._features[0])
-                self._constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
-                if self._constraint.options is not None:
-                    count = 1 + len(self._certain)
-                    self._cache.keep(range(count), [*self._certain, self._last_token])
-                    self._certain, self._first_logits = [], logits[:1].clone()
+                if self._constraint is not None and self._restrict(logits, self._constraint):
                     return VerificationResult((), (), NO_DRAFT)
+                if self._bias.active:
+                    self._bias.apply(logits, self._step.draft.tokens, self._step.copied)
         return accept(self._step, logits, self._sampler)
+
+    def _restrict(self, logits: torch.Tensor, constraint: Constraint) -> bool:
+        """Apply the constraint. Returns whether it has options, which are scored before anything is accepted."""
+        if constraint.observes and self._features is not None:
+            constraint.observe(self._features[0])
+        constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
+        if constraint.options is None:
+            return False
+        count = 1 + len(self._certain)
+        self._cache.keep(range(count), [*self._certain, self._last_token])
+        self._certain, self._first_logits = [], logits[:1].clone()
+        return True
 
     def _scores(self, logits: torch.Tensor, accepted: VerificationResult) -> tuple[TokenLogProbability, ...]:
         """The log probabilities of what is committed now: forced tokens that the response begins with, and accepted
@@ -307,7 +319,8 @@ class SpeculativeDecoder:
 
     def _attach_if_possible(self) -> DeviceSteps | None:
         """The device's own steps, after attaching or detaching as needed. None if it cannot take them."""
-        free = self._num_top is None and (self._constraint is None or not self._constraint.active)
+        free = self._num_top is None and not self._bias.active
+        free = free and (self._constraint is None or not self._constraint.active)
         if self._attached is not None and not (free and self._attached.has_room):
             self.close()
         if self._attached is None and free and self._sampler.sampling.temperature == 0:

@@ -73,10 +73,15 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
 
 
 def call_matcher(
-    compiler: GrammarCompiler, tokenizer: TextTokenizer, tools: Sequence[Tool], *, parallel: bool
+    compiler: GrammarCompiler,
+    tokenizer: TextTokenizer,
+    tools: Sequence[Tool],
+    *,
+    parallel: bool,
+    most: int | None = None,
 ) -> GrammarMatcher:
-    """A matcher for one call of one of the tools, or for several calls. The model chooses whether they are in tags:
-    models that were not taught tags write the JSON alone.
+    """A matcher for one call of one of the tools, or, if they may be parallel, for several: at most so many, or 8. The
+    model chooses whether they are in tags: models that were not taught tags write the JSON alone.
 
     Raises:
         InvalidGrammar: a tool cannot be enforced; the path begins with `tools[n]`.
@@ -98,9 +103,8 @@ def call_matcher(
     rules = "".join(f"option_{n}: {option}\n" for n, option in enumerate(options))
     body = " | ".join(f"option_{n}" for n in range(len(options)))
     start, end = (_tag(tokenizer, tag) for tag in (CALL_START, CALL_END))
-    tagged, bare = (
-        (f'{form} ("\\n" {form}){{0,{_MAX_CALLS - 1}}}' if parallel else form) for form in ("tagged", "bare")
-    )
+    more = (min(most or _MAX_CALLS, _MAX_CALLS) if parallel else 1) - 1
+    tagged, bare = ((f'{form} ("\\n" {form}){{0,{more}}}' if more else form) for form in ("tagged", "bare"))
     head = lark_string('{"name": "')
     grammar = f'start: {tagged} | {bare}\ntagged: {start} "\\n" bare "\\n" {end}\nbare: {head} ({body}) "}}"\n{rules}'
     return compiler.matcher(grammar, is_json=True)

@@ -22,7 +22,7 @@ from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.grammar import Grammar
 from model.decode.output import GenerationOutput
-from model.decode.sampling import Sampler
+from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import declaration
 from model.engine.engine import Engine
@@ -75,6 +75,7 @@ class Conversation:
     Args:
         drafting: whether tokens are drafted.
         background: requests of other conversations come first: nobody listens to this one.
+        bulk: nobody waits for it either: it uses the time that nobody else needs.
         keep_all_messages: a conversation that does not fit is an error; otherwise its oldest messages are dropped.
         keep_instructions: what has been read of its instructions and tools is kept on disk. They are the operator's.
     """
@@ -85,11 +86,13 @@ class Conversation:
         *,
         drafting: bool = True,
         background: bool = False,
+        bulk: bool = False,
         keep_all_messages: bool = False,
         keep_instructions: bool = False,
     ) -> None:
         self._engine, self._drafting, self._keep_instructions = engine, drafting, keep_instructions
-        self._background, self._truncation = background, Truncation(keep_all_messages)
+        self._background, self._bulk = background or bulk, bulk
+        self._truncation = Truncation(keep_all_messages)
         self._cache = engine.new_cache()
         self._forked_from: KeyValueCache | None = None
         self._request: Request | None = None
@@ -111,13 +114,14 @@ class Conversation:
         Raises:
             InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
             PromptTooLong: the newest message does not fit, or, if all are to be kept, not all of them do.
-            ValueError: the template refuses the conversation, `max_tokens` or `max_steps` is out of range, or a model
-                that denoises blocks is asked for log probabilities.
+            ValueError: the template refuses the conversation, `max_tokens`, `max_steps` or a token of `logit_bias` is out
+                of range, or a model that denoises blocks is asked for log probabilities, a bias or penalties.
             RuntimeError: the request failed, or the engine was closed.
         """
         messages, tools = ask.messages, ask.tools
         if ask.top_log_probabilities is not None and self._engine.diffusion is not None:
             raise ValueError("a model that denoises blocks has no log probabilities of tokens: ask without logprobs")
+        self._check_bias(ask.sampling)
         if ask.max_tokens is not None and ask.max_tokens < 1:
             raise ValueError(f"max_tokens is {ask.max_tokens} and must be 1 or more")
         schedule = default = self._engine.denoising_schedule
@@ -140,6 +144,16 @@ class Conversation:
         async with aclosing(responding):  # type: ignore[type-var]
             async for progress in responding:
                 yield progress
+
+    def _check_bias(self, sampling: Sampling | None) -> None:
+        """Raise ValueError if the model cannot bias the logits of its tokens as a request asks for."""
+        if sampling is None or not sampling.biased:
+            return
+        if self._engine.diffusion is not None:
+            raise ValueError("a model that denoises blocks has no logit_bias and no penalties: ask without them")
+        size = self._engine.model.decoder.config.vocab_size
+        if unknown := [token for token in sampling.logit_bias if not 0 <= token < size]:
+            raise ValueError(f"logit_bias names the token {unknown[0]}, and this model has the tokens 0 to {size - 1}")
 
     async def _respond(
         self, ask: Ask, tools: Sequence[Mapping[str, Any]], options: ResponseOptions
@@ -236,6 +250,7 @@ class Conversation:
             self._engine,
             drafting=self._drafting,
             background=self._background,
+            bulk=self._bulk,
             keep_instructions=self._keep_instructions,
         )
         fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
@@ -246,7 +261,9 @@ class Conversation:
         self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
     ) -> Request:
         self.cancel()
-        self._request = self._engine.submit(self._using_cache(steps), on_error, on_done, background=self._background)
+        self._request = self._engine.submit(
+            self._using_cache(steps), on_error, on_done, background=self._background, bulk=self._bulk
+        )
         return self._request
 
     def _using_cache(self, steps: RequestSteps) -> RequestSteps:

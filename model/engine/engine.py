@@ -208,19 +208,23 @@ class Engine:
         on_done: Callable[[], None],
         *,
         background: bool = False,
+        bulk: bool = False,
     ) -> Request:
         """Queue a request. `on_error` and `on_done` are called on the engine's thread.
 
         Args:
             background: other requests come first. One that arrives interrupts a forward pass of background requests,
                 which is run again later. No effect on a GPU, whose forward passes are short.
+            bulk: requests in the background come first, too. On a GPU as well, all other requests do.
 
         Raises:
             DeviceFailed: the GPU failed.
             RuntimeError: the engine was closed.
         """
-        background = background and self._device.type == "cpu"
-        request = Request(steps, on_error, on_done, last_progress_step=self._step_count, background=background)
+        background = bulk or (background and self._device.type == "cpu")
+        request = Request(
+            steps, on_error, on_done, last_progress_step=self._step_count, background=background, bulk=bulk
+        )
         with self._wake:
             if self.failure.done():
                 raise self.failure.result()
@@ -357,8 +361,8 @@ class Engine:
         """One forward pass over some requests. If it fails, each request is tried alone, and only the one that fails is
         dropped. Raises DeviceFailed."""
         inputs = [(request, request.next_input) for request in chosen]
-        background = all(request.background for request in chosen)
-        model.decoder.interruption = self._speaker_waits if background else None
+        background, bulk = (all(getattr(request, kind) for request in chosen) for kind in ("background", "bulk"))
+        model.decoder.interruption = partial(self._others_wait, bulk=bulk) if background else None
         attached = {steps: request for request, steps in inputs if isinstance(steps, Attachment)}
         others = [(request, rows) for request, rows in inputs if isinstance(rows, ForwardInput)]
         results: list[tuple[Request, Tensor | VerificationResult]] = []
@@ -391,10 +395,10 @@ class Engine:
         remaining = [request for request in chosen if all(request is not finished for finished, _ in results)]
         return results + [result for request in remaining for result in self._forward(model, [request])]
 
-    def _speaker_waits(self) -> bool:
-        """Whether a request has arrived that is not for the background."""
+    def _others_wait(self, *, bulk: bool) -> bool:
+        """Whether a request has arrived that comes before those in the background, or before those in bulk."""
         with self._wake:
-            return any(not request.background for request in self._waiting)
+            return any(not (request.bulk if bulk else request.background) for request in self._waiting)
 
     def _check_device(self, error: Exception) -> None:
         """Raise DeviceFailed if the error was the GPU's and will be that of every later call too."""

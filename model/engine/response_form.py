@@ -84,7 +84,8 @@ def response_form(model: LoadedModel, ask: Ask) -> ResponseForm:
     callable_tools = [tool for tool in tools if named in (None, tool.name)]
     if not callable_tools:
         raise ValueError(f"tool_choice names {named!r}, and the tools are {', '.join(tool.name for tool in tools)}")
-    matcher = call_matcher(model.grammars, model.tokenizer, callable_tools, parallel=ask.parallel_tool_calls)
+    parallel, most = ask.parallel_tool_calls, ask.max_tool_calls
+    matcher = call_matcher(model.grammars, model.tokenizer, callable_tools, parallel=parallel, most=most)
     start_token = None if tool_choice == "none" else model.tokenizer.token_id(CALL_START)
     decision = None
     if tool_choice == "auto":

@@ -38,7 +38,9 @@ class Request:
     paused_until: float = 0.0
     """It takes part in no forward pass before this time, on `time.monotonic`."""
     background: bool = False
-    """Nobody is listening: it runs only while no other request is active, and has not been for `BACKGROUND_DELAY_S`."""
+    """Nobody is listening: it runs only while no spoken request is active, and has not been for `BACKGROUND_DELAY_S`."""
+    bulk: bool = False
+    """Nobody is waiting either: of the requests in the background, it runs only while there is no other."""
 
     @property
     def num_rows(self) -> int:
@@ -63,7 +65,7 @@ def ready_requests(active: Sequence[Request], now: float, last_spoken: float) ->
     """The requests that may take part in a forward pass now.
 
     A speaker's processor time goes to recognition and synthesis as well, so background requests wait while a speaker's
-    request is paused, and for a moment after each.
+    request is paused, and for a moment after each. Bulk requests wait for all others.
 
     Args:
         now: on `time.monotonic`.
@@ -72,7 +74,9 @@ def ready_requests(active: Sequence[Request], now: float, last_spoken: float) ->
     spoken = [request for request in active if not request.background]
     if spoken:
         return [request for request in spoken if request.paused_until <= now]
-    return list(active) if now >= last_spoken + BACKGROUND_DELAY_S else []
+    if now < last_spoken + BACKGROUND_DELAY_S:
+        return []
+    return [request for request in active if not request.bulk] or list(active)
 
 
 def next_ready_time(active: Sequence[Request], last_spoken: float) -> float:

@@ -29,6 +29,7 @@ from server.chat_completions.requests import (
 )
 from server.chat_completions.schema import ChatCompletionRequest
 from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
+from server.chat_completions.verbosity import with_verbosity
 
 
 class ChatCompletions(TextEndpoint):
@@ -96,7 +97,7 @@ class ChatCompletions(TextEndpoint):
             )
             asks = [
                 Ask(
-                    messages,
+                    with_verbosity(messages, body.verbosity),
                     max_tokens=body.token_limit,
                     effort=denoising_effort(body.reasoning_effort),
                     max_steps=body.max_steps,

@@ -116,7 +116,10 @@ def conversation_messages(messages: Sequence[ChatMessage]) -> list[Message]:
 
 
 def tool_options(
-    functions: Sequence[FunctionDefinition], choice: str | NamedFunction | None, parallel: bool | None
+    functions: Sequence[FunctionDefinition],
+    choice: str | NamedFunction | None,
+    parallel: bool | None,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """The fields of `Ask` for functions."""
     if not functions:
@@ -125,6 +128,7 @@ def tool_options(
         "tools": [_tool(function) for function in functions],
         "tool_choice": NamedTool(choice.name) if isinstance(choice, NamedFunction) else choice or "auto",
         "parallel_tool_calls": bool(parallel),
+        "max_tool_calls": most,
     }
 
 
@@ -146,7 +150,7 @@ async def check_format(engine: Engine, wanted: AnyFormat | None, field: str) -> 
 
 def requested_sampling(body: GenerationRequest, default: Sampling) -> Sampling:
     """The server's sampling, with what a request asks for."""
-    given = {name: value for name in ("temperature", "top_p") if (value := getattr(body, name)) is not None}
+    given = {name: value for name in body.SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     return replace(default, **given)
 
 

@@ -11,18 +11,23 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from agent.tool_loop import MAX_CALLS, ToolLoop
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
+from server.access.keys import ApiKey
 from server.access.usage import key_name
 from server.api_errors import APIError
 from server.budgets import STORED_RESPONSES, Kept, memory
-from server.chat_completions.generation import TokenUsage, generate, new_conversation
+from server.chat_completions.generation import TokenUsage, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
-from server.chat_completions.response_output import ResponseOutput
+from server.chat_completions.response_steps import ResponseSteps
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
-from server.chat_completions.schema import content_text
+from server.chat_completions.schema import NamedFunction, content_text
+from server.chat_completions.server_side_tools import ServerSideTools
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
+from server.chat_completions.verbosity import with_verbosity
+from server.context import ServerContext
 
 
 @dataclass(frozen=True)
@@ -36,19 +41,30 @@ class _Stored:
 class Responses(TextEndpoint):
     """Answers requests of the Responses API."""
 
-    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
-        super().__init__(engine, model, limit)
+    def __init__(self, context: ServerContext, engine: Engine, limit: RequestLimit) -> None:
+        super().__init__(engine, context.model, limit)
+        self._context = context
         self._stored = Kept[_Stored](STORED_RESPONSES)
+        self._running: dict[str, tuple[str, ToolLoop]] = {}
+
+    async def cancel(self, request: Request) -> Response:
+        """Stop a response that is being generated. Raises APIError."""
+        name, owner = request.path_params["id"], key_name(request.state.key)
+        running = self._running.get(name)
+        if running is None or running[0] != owner:
+            raise APIError(404, f"no response {name!r} is being generated", "id")
+        running[1].cancel()
+        return JSONResponse({"id": name, "object": "response", "status": "cancelled"})
 
     async def create(self, request: Request) -> Response:
         """A new response. Raises APIError, ClientDisconnect."""
         body = await self._read(request, ResponseRequest)
         if body.stream:
-            return await event_stream(self._stream(body, key_name(request.state.key)))
+            return await event_stream(self._stream(body, request.state.key))
 
         async def last() -> dict[str, Any]:
             response: dict[str, Any] = {}
-            async for item in self._events(body, key_name(request.state.key)):
+            async for item in self._events(body, request.state.key):
                 response = item.get("response", response)
             return response
 
@@ -79,49 +95,71 @@ class Responses(TextEndpoint):
             raise APIError(404, message, "id")
         return stored
 
-    async def _stream(self, body: ResponseRequest, owner: str) -> AsyncIterator[str]:
+    async def _stream(self, body: ResponseRequest, key: ApiKey | None) -> AsyncIterator[str]:
         number = 0
-        async for item in self._events(body, owner):
+        async for item in self._events(body, key):
             yield event({**item, "sequence_number": number}, item["type"])
             number += 1
 
-    async def _events(self, body: ResponseRequest, owner: str) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, body: ResponseRequest, key: ApiKey | None) -> AsyncIterator[dict[str, Any]]:
         """Every event of a response. The last one holds it complete."""
+        owner = key_name(key)
         with self._limit.slot():
             messages = self._conversation(body, owner)
             await check_format(self._engine, body.text.format, "text.format")
-            effort = body.reasoning.effort if body.reasoning else None
-            asked, planned = await add_plan(self._engine, messages, effort)
-            response = _response_object(body, self._model)
-            ask = Ask(
-                asked,
-                max_tokens=body.max_output_tokens,
-                effort=denoising_effort(effort),
-                sampling=requested_sampling(body, self._engine.sampling),
-                grammar=body.text.format.as_grammar,
-                top_log_probabilities=body.top_logprobs or 0 if body.wants_logprobs else None,
-                **tool_options(body.tools, body.tool_choice, body.parallel_tool_calls),
-            )
-            conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
-            yield {"type": "response.created", "response": response}
-            yield {"type": "response.in_progress", "response": response}
-            output = ResponseOutput()
-            async for update in generate(conversation.reply(ask)):
-                for item in output.add(update.after(planned)):
-                    yield item
-            for item in output.close():
-                yield item
-            done = output.complete
+            async with ServerSideTools(
+                self._context, body.mcp_servers, [function.name for function in body.functions], key
+            ) as tools:
+                conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
+                await tools.connect(conversation)
+                effort = body.reasoning.effort if body.reasoning else None
+                asked, planned = await add_plan(self._engine, messages, effort)
+                response = _response_object(body, self._model)
+                loop = ToolLoop(min(body.max_tool_calls or MAX_CALLS, MAX_CALLS), body.max_tool_seconds)
+                steps = ResponseSteps(
+                    conversation,
+                    tools,
+                    loop,
+                    list(with_verbosity(asked, body.text.verbosity)),
+                    self._ask(body),
+                    planned,
+                )
+                self._running[response["id"]] = owner, loop
+                try:
+                    yield {"type": "response.created", "response": response}
+                    yield {"type": "response.in_progress", "response": response}
+                    async for item in steps.events():
+                        yield item
+                finally:
+                    del self._running[response["id"]]
+            reason = steps.incomplete
             response = {
                 **response,
-                "status": "completed" if done else "incomplete",
-                "incomplete_details": None if done else {"reason": "max_output_tokens"},
-                "output": output.items,
-                "usage": _usage(output.choice.usage),
+                "status": "completed" if reason is None else "cancelled" if reason == "cancelled" else "incomplete",
+                "incomplete_details": None if reason is None else {"reason": reason},
+                "output": steps.items,
+                "usage": _usage(steps.usage),
+                "rejoinder": {"tool_calls": loop.calls, "stopped_by": loop.stopped},
             }
             if body.store is not False:
-                self._store(response, [*messages, output.message()], owner)
-            yield {"type": "response.completed" if done else "response.incomplete", "response": response}
+                self._store(response, [*messages, *steps.new_messages], owner)
+            yield {"type": "response.completed" if reason is None else "response.incomplete", "response": response}
+
+    def _ask(self, body: ResponseRequest) -> Ask:
+        """What the first step is asked, without the conversation and the tools of MCP servers."""
+        effort = body.reasoning.effort if body.reasoning else None
+        ask = Ask(
+            (),
+            max_tokens=body.max_output_tokens,
+            effort=denoising_effort(effort),
+            sampling=requested_sampling(body, self._engine.sampling),
+            grammar=body.text.format.as_grammar,
+            top_log_probabilities=body.top_logprobs or 0 if body.wants_logprobs else None,
+            **tool_options(body.functions, body.tool_choice, body.parallel_tool_calls, body.max_tool_calls),
+        )
+        if not body.functions and body.mcp_servers and not isinstance(body.tool_choice, NamedFunction):
+            ask = replace(ask, tool_choice=body.tool_choice, parallel_tool_calls=bool(body.parallel_tool_calls))
+        return ask
 
     def _conversation(self, body: ResponseRequest, owner: str) -> list[Message]:
         """Instructions, which apply to this response only, what came before, and the input. Raises APIError."""
@@ -149,6 +187,13 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
                 messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
             else:
                 messages.append(Message("assistant", "", (call,)))
+        elif item.type == "mcp_call":
+            call = ToolCall(item.id or "", item.name or "", item.arguments or "")
+            messages.append(Message("assistant", "", (call,)))
+            output = item.error if item.output is None else content_text(item.output)
+            messages.append(Message("tool", output or "", tool_call_id=call.id))
+        elif item.type == "mcp_list_tools":
+            continue
         elif item.type == "function_call_output":
             messages.append(Message("tool", content_text(item.output), tool_call_id=item.call_id))
         else:
@@ -171,7 +216,7 @@ def _usage(usage: TokenUsage) -> dict[str, Any]:
 
 def _response_object(body: ResponseRequest, model: str) -> dict[str, Any]:
     """The response before anything is generated. It repeats what was asked."""
-    asked = body.model_dump(by_alias=True, exclude={"input", "stream", "include", "stream_options", "max_tool_calls"})
+    asked = body.model_dump(by_alias=True, exclude={"input", "stream", "include", "stream_options"})
     return {
         **asked,
         "id": f"resp_{uuid.uuid4().hex}",

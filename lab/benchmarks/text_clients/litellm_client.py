@@ -13,7 +13,14 @@ from pathlib import Path
 import litellm
 
 sys.path.insert(0, str(Path(__file__).parent))
-from openai_client import ASK_WEATHER, PERSON, QUESTION, SENTENCE, WEATHER  # type: ignore[import-not-found]
+from client_requests import (  # type: ignore[import-not-found]
+    ASK_WEATHER,
+    EXTRACT,
+    PERSON,
+    QUESTION,
+    SENTENCE,
+    WEATHER,
+)
 
 
 def main() -> None:
@@ -34,7 +41,7 @@ def main() -> None:
     )
     extracted = litellm.completion(
         model=model,
-        messages=[{"role": "user", "content": "Extract the person: Mary Smith is 42 years old."}],
+        messages=EXTRACT,
         response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}},
         **server,
     )

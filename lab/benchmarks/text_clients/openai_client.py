@@ -7,29 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from openai import OpenAI
 
-QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
-PERSON: Any = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 40}, "age": {"type": "integer", "minimum": 0}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-WEATHER: Any = {
-    "name": "get_weather",
-    "description": "The weather in a city now",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string", "maxLength": 40}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-}
-ASK_WEATHER: Any = [{"role": "user", "content": "What is the weather in Oslo?"}]
-SENTENCE = "The quick brown fox jumps over the lazy dog."
+sys.path.insert(0, str(Path(__file__).parent))
+from client_requests import (  # type: ignore[import-not-found]
+    ASK_WEATHER,
+    EXTRACT,
+    PERSON,
+    QUESTION,
+    SENTENCE,
+    WEATHER,
+)
 
 
 def main() -> None:
@@ -49,7 +40,7 @@ def main() -> None:
     schema: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
     extracted = client.chat.completions.create(
         model=model.id,
-        messages=[{"role": "user", "content": "Extract the person: Mary Smith is 42 years old."}],
+        messages=EXTRACT,
         response_format=schema,
     )
     response = client.responses.create(model=model.id, input=QUESTION[0]["content"], max_output_tokens=40)

@@ -1,6 +1,6 @@
 """Plans a fleet of replicas: a day of calls, from 100 to 100,000 at the same time, without a single machine.
 
-    python -m lab.benchmarks.fleet [--calls 100 1000 10000 100000] [--replica l4] [--seed 1]
+    python -m lab.simulator.fleet [--calls 100 1000 10000 100000] [--replica l4] [--seed 1]
 
 **Its figures are simulated.** Calls arrive as in a call centre's day (Poisson, with a daily curve), their lengths have
 a heavy tail, replicas start cold and are drained before they stop. The number of replicas is the one of
@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lab.benchmarks.turn_costs import TurnCosts, capacity, simulated_latencies
+from lab.simulator.turn_costs import TurnCosts, capacity, simulated_latencies
 from server.serving.scaling import ScaleInDelay, replicas_for
 
 Counts = npt.NDArray[np.int64]
@@ -73,6 +73,7 @@ class ReplicaKind:
         dollars_per_hour: of one replica. An assumption: prices differ by provider and year.
         start_s: until a replica takes calls: its machine, and its models.
         source: where its costs come from.
+        conversations: that it carries, if that is known; otherwise its costs say.
     """
 
     costs: TurnCosts
@@ -80,11 +81,12 @@ class ReplicaKind:
     dollars_per_hour: float
     start_s: float
     source: str
+    conversations: int | None = None
 
     @cached_property
     def capacity(self) -> int:
         """Conversations that it carries."""
-        return min(EVENT_LOOP_CONVERSATIONS, capacity(self.costs))
+        return self.conversations or min(EVENT_LOOP_CONVERSATIONS, capacity(self.costs))
 
 
 # Whisper base hears 3 s of speech in 0.1 s and Piper says a first clause in 0.1 s, on one core each (measured). The
@@ -116,14 +118,18 @@ def daily_curve(second: float) -> float:
     return _NIGHT + (1 - _NIGHT) * _height(second / 3600) / _HIGHEST
 
 
-def spare_conversations(calls: float, start_s: float) -> float:
+Curve = Callable[[float], float]
+"""The second of a day → how many calls arrive, compared with the busiest moment."""
+
+
+def spare_conversations(calls: float, start_s: float, curve: Curve = daily_curve) -> float:
     """For how many new calls there must be room: what arrives on top while a replica starts, in the steepest part of
     the day, and three standard deviations of chance.
 
     Args:
         calls: at the same time, at the peak.
     """
-    steepest = max(daily_curve(second + start_s) - daily_curve(second) for second in range(0, DAY_S, 60))
+    steepest = max(curve((second + start_s) % DAY_S) - curve(second) for second in range(0, DAY_S, 60))
     return calls * steepest + 3 * math.sqrt(calls * min(1.0, start_s / MEAN_CALL_S)) + 1
 
 
@@ -136,7 +142,8 @@ Router = Callable[[Counts, int, np.random.Generator, int], Counts]
 def power_of_two(occupied: Counts, calls: int, chance: np.random.Generator, placed: int) -> Counts:
     """The less occupied of two replicas that are chosen at random."""
     first, second = chance.integers(len(occupied), size=(2, calls))
-    return np.where(occupied[first] <= occupied[second], first, second)
+    chosen: Counts = np.where(occupied[first] <= occupied[second], first, second)
+    return chosen
 
 
 def least_connections(occupied: Counts, calls: int, chance: np.random.Generator, placed: int) -> Counts:
@@ -193,15 +200,24 @@ class Fleet:
         fixed: whether all replicas that the peak needs always run.
     """
 
-    def __init__(self, kind: ReplicaKind, calls: float, router: Router, seed: int, *, fixed: bool = False) -> None:
+    def __init__(
+        self,
+        kind: ReplicaKind,
+        calls: float,
+        router: Router,
+        seed: int,
+        *,
+        fixed: bool = False,
+        curve: Curve = daily_curve,
+    ) -> None:
         self._kind, self._router, self._chance, self._fixed = kind, router, np.random.default_rng(seed), fixed
         self._capacity, self._rate = kind.capacity, calls / MEAN_CALL_S
-        self._spare = spare_conversations(calls, kind.start_s)
+        self._curve, self._spare = curve, spare_conversations(calls, kind.start_s, curve)
         size = math.ceil(1.5 * replicas_for(calls, self._capacity, self._spare)) + 8
         self._state, self._ready_at = np.full(size, _ABSENT), np.zeros(size)
         self._open = np.zeros(size, np.int64)
         self._ends = np.zeros((int(LONGEST_CALL_S) + 2, size), np.int8)  # calls that end, by second and replica
-        first = replicas_for(calls if fixed else calls * daily_curve(0), self._capacity, self._spare)
+        first = replicas_for(calls if fixed else calls * curve(0), self._capacity, self._spare)
         self._state[:first] = _SERVING
         self._scale_in = ScaleInDelay(SCALE_IN_S)
         self._placed = 0
@@ -211,7 +227,7 @@ class Fleet:
         """Simulate a day, or its beginning."""
         for now in range(seconds):
             self._end_calls(now)
-            arriving = int(self._chance.poisson(self._rate * daily_curve(now)))
+            arriving = int(self._chance.poisson(self._rate * self._curve(now)))
             if arriving:
                 self._place(now, arriving)
             if now % _SCALE_EVERY_S == 0:
@@ -330,7 +346,7 @@ HEADER = (
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.fleet", description="Plan a fleet of replicas.")
+    parser = argparse.ArgumentParser(prog="python -m lab.simulator.fleet", description="Plan a fleet of replicas.")
     parser.add_argument("--calls", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
     parser.add_argument("--replica", choices=KINDS, default="l4")
     parser.add_argument("--routing", choices=ROUTERS, nargs="+", default=list(ROUTERS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.benchmarks.fleet import (
+from lab.simulator.fleet import (
     ROUTERS,
     Fleet,
     Latencies,

@@ -17,10 +17,10 @@ MAX_SLOWDOWN = 1.3
 
 MAX_CAPACITY = 64
 
-_TURN_INTERVAL_S = 10.0
+TURN_INTERVAL_S = 10.0
 """From one turn of a conversation to the next: a question of 3 s, a response of 5 s, and a moment to think."""
 
-_QUESTION_S, _MIN_INTERIM_S, _MAX_INTERIM_SHARE = 3.0, 0.24, 1 / 3
+QUESTION_S, _MIN_INTERIM_S, _MAX_INTERIM_SHARE = 3.0, 0.24, 1 / 3
 """While the user speaks for so long, interim transcripts are made, as often as `voice/timing.py` allows and never for
 more than this share of the time."""
 
@@ -59,7 +59,7 @@ class TurnCosts:
     def background_s(self) -> float:
         """Work of a turn for which its own user does not wait, but others may: listening, speculation in vain, and the
         rest of the response."""
-        listening_s = _QUESTION_S * min(_MAX_INTERIM_SHARE, self.transcription_s / _MIN_INTERIM_S) * _READING_AHEAD
+        listening_s = QUESTION_S * min(_MAX_INTERIM_SHARE, self.transcription_s / _MIN_INTERIM_S) * _READING_AHEAD
         return listening_s + _DISCARDED_RESPONSES * self.first_audio_s[1] + self.rest_s
 
     def speed(self, active: int) -> float:
@@ -95,7 +95,7 @@ def simulated_latencies(costs: TurnCosts, conversations: int) -> list[float]:
     dice = random.Random(0)
     waits, weights = zip(*_WAITS_S, strict=True)
     work, background, now, latencies = costs.first_audio_s[1], costs.background_s, 0.0, list[float]()
-    begins = [dice.uniform(0, _TURN_INTERVAL_S) for _ in range(conversations)]
+    begins = [dice.uniform(0, TURN_INTERVAL_S) for _ in range(conversations)]
     remaining = [0.0] * conversations  # work of the turn in progress; its first audio comes with `background` left
     started, heard = [0.0] * conversations, [True] * conversations
     while len(latencies) < _SIMULATED_TURNS:
@@ -111,7 +111,7 @@ def simulated_latencies(costs: TurnCosts, conversations: int) -> list[float]:
                 remaining[one] = 0.0
                 if begins[one] <= now:
                     remaining[one], started[one], heard[one] = work + background, now, False
-                    begins[one] = now + _TURN_INTERVAL_S * dice.uniform(0.5, 1.5)
+                    begins[one] = now + TURN_INTERVAL_S * dice.uniform(0.5, 1.5)
             elif not heard[one] and remaining[one] <= background + 1e-9:
                 heard[one] = True
                 latencies.append(_SOFT_END_S + max(dice.choices(waits, weights)[0], now - started[one]))

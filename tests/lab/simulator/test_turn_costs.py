@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.benchmarks.turn_costs import MAX_CAPACITY, MAX_SLOWDOWN, TurnCosts, capacity, simulated_p95
+from lab.simulator.turn_costs import MAX_CAPACITY, MAX_SLOWDOWN, TurnCosts, capacity, simulated_p95
 
 SHARED = TurnCosts({1: 0.32, 2: 0.54, 4: 1.25}, 0.28, 0.1)
 """Turns that start together share most of the processor: two cores with a small model."""
