@@ -7,19 +7,24 @@ left to do.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from agent.storage import forget_deleted, open_database
 from server.budgets import BATCH_FILES, Budget
+
+P, T = ParamSpec("P"), TypeVar("T")
 
 BATCHES_FILE = "batches.sqlite"
 """Its name in the data folder."""
@@ -41,6 +46,9 @@ Status = Literal[
 
 OPEN: tuple[Status, ...] = ("validating", "in_progress", "cancelling")
 """States of a batch that has something left to do."""
+
+_OPEN = str(OPEN)
+"""The same, in SQL."""
 
 _SCHEMA = """
 create table if not exists files (
@@ -183,9 +191,15 @@ class BatchStore:
         else:
             self._file = open_database(path, _SCHEMA)
         self._lock, self._budget, self.clock = threading.RLock(), budget, clock
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="batches")
+
+    async def call(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """The result of one of the other methods, which runs on a thread of the store's own."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(method, *arguments, **named))
 
     def close(self) -> None:
         """Close the file."""
+        self._executor.shutdown()
         with self._lock:
             self._file.close()
 
@@ -214,7 +228,7 @@ class BatchStore:
                 size += len(line)
                 db.execute("insert into lines values (?, ?, ?)", (file.id, number, line))
             self._check_room(owner, size)
-            file = StoredFile(*astuple(file)[:4], size, *astuple(file)[5:])
+            file = replace(file, bytes=size)
             self._insert_file(file)
         return file
 
@@ -238,9 +252,8 @@ class BatchStore:
     def delete_file(self, file: StoredFile) -> str:
         """Delete a file. Returns the batch that still needs it, in which case nothing is deleted; otherwise nothing."""
         with self._transaction() as db:
-            marks = ", ".join("?" * len(OPEN))
-            query = f"select id from batches where input_file = ? and status in ({marks})"  # nosec B608
-            for (batch,) in db.execute(query, (file.id, *OPEN)):
+            query = f"select id from batches where input_file = ? and status in {_OPEN}"  # nosec B608
+            for (batch,) in db.execute(query, (file.id)):
                 return str(batch)
             self._delete_files(db, "id = ?", file.id)
         self._forget()
@@ -259,15 +272,12 @@ class BatchStore:
         )  # fmt: skip
         expires_at = now + (output_seconds or self._budget.seconds)
         with self._transaction() as db:
-            marks = ", ".join("?" * len(OPEN))
-            query = f"select count(*) from batches where owner = ? and status in ({marks})"  # nosec B608
-            ((count,),) = db.execute(query, (owner, *OPEN)).fetchall()
+            query = f"select count(*) from batches where owner = ? and status in {_OPEN}"  # nosec B608
+            ((count,),) = db.execute(query, (owner)).fetchall()
             if count >= MAX_OPEN_BATCHES:
                 raise StorageFull(f"{count} batches are not finished, and a key may have {MAX_OPEN_BATCHES}: wait")
             self._check_room(owner, 0)
-            values = (
-                *astuple(batch)[:10], json.dumps(batch.details), "", 0.0, 0, 0, 0,
-            )  # fmt: skip
+            values = (*astuple(batch)[:10], json.dumps(batch.details), "", 0.0, 0, 0, 0)
             db.execute(f"insert into batches ({_BATCH_COLUMNS}) values ({', '.join('?' * len(values))})", values)  # nosec B608
             for name, kind in ((batch.output_file, "output"), (batch.error_file, "error")):
                 filename = f"{batch.id}_{kind}.jsonl"
@@ -292,14 +302,14 @@ class BatchStore:
     def claim(self, runner: str, seconds: float) -> list[Batch]:
         """The batches that this process works on for so long, the oldest first: its own, and those that no other
         process works on."""
-        now, marks = self.clock(), ", ".join("?" * len(OPEN))
+        now = self.clock()
         with self._transaction() as db:
             update = (
                 "update batches set runner = ?, lease_until = ? where (runner = ? or lease_until < ?) "
-                f"and status in ({marks})"  # nosec B608
+                f"and status in {_OPEN}"  # nosec B608
             )
-            db.execute(update, (runner, now + seconds, runner, now, *OPEN))
-        return self._batches(f"where runner = ? and status in ({marks}) order by created_at, rowid", runner, *OPEN)
+            db.execute(update, (runner, now + seconds, runner, now))
+        return self._batches(f"where runner = ? and status in {_OPEN} order by created_at, rowid", runner)
 
     def release(self, runner: str) -> None:
         """This process ends: another one may go on with its batches at once."""
@@ -307,12 +317,13 @@ class BatchStore:
             db.execute("update batches set lease_until = 0 where runner = ?", (runner,))
 
     def unanswered(self, batch: Batch, after: int, count: int) -> list[tuple[int, bytes]]:
-        """The next requests after a line that have no answer, with the numbers of their lines."""
+        """The next requests after a line that have no answer, with the numbers of their lines. Empty lines are none."""
         query = (
             "select number, text from lines as request where file = ? and number > ? and not exists (select 1 from lines "
-            "where file in (?, ?) and number = request.number) order by number limit ?"
+            "where file in (?, ?) and number = request.number) and trim(cast(text as text), ? || char(9, 10, 13)) != '' "
+            "order by number limit ?"
         )
-        rows = self._rows(query, batch.input_file, after, batch.output_file, batch.error_file, count)
+        rows = self._rows(query, batch.input_file, after, batch.output_file, batch.error_file, " ", count)
         return [(number, bytes(text)) for number, text in rows]
 
     def record(self, batch: Batch, number: int, answer: bytes, usage: BatchUsage, *, failed: bool = False) -> None:
@@ -367,15 +378,15 @@ class BatchStore:
 
     def purge(self) -> None:
         """Delete what has expired: files that no batch needs, and batches whose results have."""
-        now, marks = self.clock(), ", ".join("?" * len(OPEN))
+        now = self.clock()
         with self._transaction() as db:
-            needed = (
-                f"select {{}} from batches where status in ({marks})"  # nosec B608
+            needed = f"from batches where status in {_OPEN}"  # nosec B608
+            unneeded = " and ".join(
+                f"id not in (select {column} {needed})" for column in ("input_file", "output_file", "error_file")
             )
-            unneeded = " and ".join(f"id not in ({needed.format(column)})" for column in ("input_file", "output_file", "error_file"))  # fmt: skip
-            self._delete_files(db, f"expires_at <= ? and {unneeded}", now, *OPEN, *OPEN, *OPEN)
-            old = f"delete from batches where created_at <= ? and status not in ({marks})"  # nosec B608
-            db.execute(old, (now - self._budget.seconds, *OPEN))
+            self._delete_files(db, f"expires_at <= ? and {unneeded}", now)
+            old = f"delete from batches where created_at <= ? and status not in {_OPEN}"  # nosec B608
+            db.execute(old, (now - self._budget.seconds))
         self._forget()
 
     def _insert_file(self, file: StoredFile) -> None:
@@ -386,16 +397,17 @@ class BatchStore:
 
     def _check_room(self, owner: str, size: int) -> None:
         """Raise StorageFull if so many more bytes are too many for a key, or for all together."""
-        query = (
-            "select (select coalesce(sum(bytes), 0) from files {0}) + ? * (select count(*) from batches {0})"
-        )
-        ((used,),) = self._rows(query.format("where owner = ?2").replace("+ ?", "+ ?1"), _BATCH_BYTES, owner)
-        ((total,),) = self._rows(query.format(""), _BATCH_BYTES)
+        used, total = self._used("where owner = ?", owner), self._used()
         if used + size > self._budget.bytes:
             most = f"{self._budget.bytes >> 20} MiB"
             raise StorageFull(f"this key's files may take {most} together, and take {used >> 20} MiB: delete some")
         if self._budget.total is not None and total + size > self._budget.total:
             raise StorageFull("the server's storage for batches is full: try again later")
+
+    def _used(self, condition: str = "", *values: str) -> int:
+        ((size,),) = self._rows(f"select coalesce(sum(bytes), 0) from files {condition}", *values)  # nosec B608
+        ((count,),) = self._rows(f"select count(*) from batches {condition}", *values)  # nosec B608
+        return int(size + _BATCH_BYTES * count)
 
     def _delete_files(self, db: sqlite3.Connection, condition: str, *values: Any) -> None:
         db.execute(f"delete from lines where file in (select id from files where {condition})", values)  # nosec B608
