@@ -181,7 +181,7 @@ def load_service(
         records=records,
         documents=documents,
         tool_access=settings.tool_access,
-        batches=BatchStore(data / BATCHES_FILE),
+        batches=_open_batches(data),
     )
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
     closers = [
@@ -265,6 +265,15 @@ def _open_accounts(data: Path) -> tuple[KeyStore | None, UsageLog]:
             raise
         _log.warning("%s; keys of `rejoinder keys` are unknown, and usage is not recorded", error)
         return None, UsageLog()
+
+
+def _open_batches(data: Path) -> BatchStore:
+    """The files and batches in a folder, or some in memory if it cannot be used."""
+    try:
+        return BatchStore(data / BATCHES_FILE)
+    except OSError as error:
+        _log.warning("%s; batches end with the server", error)
+        return BatchStore()
 
 
 def _check_exposure(settings: ServeSettings, keys: ApiKeys, *, loopback: bool) -> None:
