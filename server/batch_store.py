@@ -327,15 +327,15 @@ class BatchStore:
         return [(number, bytes(text)) for number, text in rows]
 
     def record(self, batch: Batch, number: int, answer: bytes, usage: BatchUsage, *, failed: bool = False) -> None:
-        """Keep the answer to a line, unless it has one. Raises StorageFull."""
+        """Keep the answer to a line, unless it has one, or the batch was deleted. Raises StorageFull."""
         file = batch.error_file if failed else batch.output_file
         with self._transaction() as db:
             known = "select 1 from lines where file in (?, ?) and number = ?"
             if db.execute(known, (batch.output_file, batch.error_file, number)).fetchall():
                 return
             self._check_room(batch.owner, len(answer))
-            db.execute("insert into lines values (?, ?, ?)", (file, number, answer))
-            db.execute("update files set bytes = bytes + ? where id = ?", (len(answer), file))
+            if db.execute("update files set bytes = bytes + ? where id = ?", (len(answer), file)).rowcount:
+                db.execute("insert into lines values (?, ?, ?)", (file, number, answer))
             db.execute(
                 "update batches set input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, "
                 "output_tokens = output_tokens + ? where id = ?",
@@ -347,9 +347,9 @@ class BatchStore:
         be read once it is finished. Returns what it is now."""
         finished = status not in OPEN
         with self._transaction() as db:
-            ((now, stored),) = db.execute("select status, details from batches where id = ?", (batch.id,)).fetchall()
-            if now in OPEN and (now != "cancelling" or finished):
-                noted = {**json.loads(stored), f"{status}_at": int(self.clock()), **details}
+            found = db.execute("select status, details from batches where id = ?", (batch.id,)).fetchall()
+            if found and found[0][0] in OPEN and (found[0][0] != "cancelling" or finished):
+                noted = {**json.loads(found[0][1]), f"{status}_at": int(self.clock()), **details}
                 if finished:
                     db.execute("update files set ready = 1 where id in (?, ?) and bytes > 0",
                                (batch.output_file, batch.error_file))  # fmt: skip
@@ -361,7 +361,7 @@ class BatchStore:
                     "update batches set status = ?, details = ?, total = coalesce(?, total) where id = ?",
                     (status, json.dumps(noted), total, batch.id),
                 )
-        return self._batches("where id = ?", batch.id)[0]
+        return next(iter(self._batches("where id = ?", batch.id)), batch)
 
     # Of all owners
 
