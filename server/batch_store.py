@@ -40,9 +40,7 @@ _BATCH_BYTES = 4096
 
 _COMPLETION_WINDOW_S = 86_400.0
 
-Status = Literal[
-    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
-]
+Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 
 OPEN: tuple[Status, ...] = ("validating", "in_progress", "cancelling")
 """States of a batch that has something left to do."""
@@ -253,7 +251,7 @@ class BatchStore:
         """Delete a file. Returns the batch that still needs it, in which case nothing is deleted; otherwise nothing."""
         with self._transaction() as db:
             query = f"select id from batches where input_file = ? and status in {_OPEN}"  # nosec B608
-            for (batch,) in db.execute(query, (file.id)):
+            for (batch,) in db.execute(query, (file.id,)):
                 return str(batch)
             self._delete_files(db, "id = ?", file.id)
         self._forget()
@@ -273,7 +271,7 @@ class BatchStore:
         expires_at = now + (output_seconds or self._budget.seconds)
         with self._transaction() as db:
             query = f"select count(*) from batches where owner = ? and status in {_OPEN}"  # nosec B608
-            ((count,),) = db.execute(query, (owner)).fetchall()
+            ((count,),) = db.execute(query, (owner,)).fetchall()
             if count >= MAX_OPEN_BATCHES:
                 raise StorageFull(f"{count} batches are not finished, and a key may have {MAX_OPEN_BATCHES}: wait")
             self._check_room(owner, 0)
@@ -319,11 +317,11 @@ class BatchStore:
     def unanswered(self, batch: Batch, after: int, count: int) -> list[tuple[int, bytes]]:
         """The next requests after a line that have no answer, with the numbers of their lines. Empty lines are none."""
         query = (
-            "select number, text from lines as request where file = ? and number > ? and not exists (select 1 from lines "
-            "where file in (?, ?) and number = request.number) and trim(cast(text as text), ? || char(9, 10, 13)) != '' "
+            "select number, text from lines as request where file = ? and number > ? and not exists (select 1 from "
+            "lines where file in (?, ?) and number = request.number) and trim(cast(text as text), ?) != '' "
             "order by number limit ?"
         )
-        rows = self._rows(query, batch.input_file, after, batch.output_file, batch.error_file, " ", count)
+        rows = self._rows(query, batch.input_file, after, batch.output_file, batch.error_file, " \t\r\n", count)
         return [(number, bytes(text)) for number, text in rows]
 
     def record(self, batch: Batch, number: int, answer: bytes, usage: BatchUsage, *, failed: bool = False) -> None:
@@ -343,8 +341,8 @@ class BatchStore:
             )
 
     def change(self, batch: Batch, status: Status, total: int | None = None, **details: Any) -> Batch:
-        """Bring a batch into another state, unless it was finished or, by its client, cancelled meanwhile. Its files can
-        be read once it is finished. Returns what it is now."""
+        """Bring a batch into another state, unless it was finished or, by its client, cancelled meanwhile. Its files
+        can be read once it is finished. Returns what it is now."""
         finished = status not in OPEN
         with self._transaction() as db:
             found = db.execute("select status, details from batches where id = ?", (batch.id,)).fetchall()
@@ -386,7 +384,7 @@ class BatchStore:
             )
             self._delete_files(db, f"expires_at <= ? and {unneeded}", now)
             old = f"delete from batches where created_at <= ? and status not in {_OPEN}"  # nosec B608
-            db.execute(old, (now - self._budget.seconds))
+            db.execute(old, (now - self._budget.seconds,))
         self._forget()
 
     def _insert_file(self, file: StoredFile) -> None:

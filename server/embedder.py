@@ -1,4 +1,4 @@
-"""The embedding model of the text API: loaded when it is first needed, on a thread of its own that gives way to speech."""
+"""The embedding model of the text API: loaded when it is first needed, on a thread that gives way to speech."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class SharedEmbedder:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="embeddings", initializer=_lower_priority)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """The vectors of some texts, at least one, a few at a time, so that others wait for less. Raises ModelUnavailable."""
+        """The vectors of some texts, at least one. A few are embedded at a time, so that others wait less. Raises
+        ModelUnavailable."""
         from agent.documents.embedding import Embedded
 
         loop, parts = asyncio.get_running_loop(), list[Embedded]()

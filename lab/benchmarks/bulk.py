@@ -41,7 +41,7 @@ _INSTRUCTIONS = "You sort messages of customers. Say which department a message 
 _MESSAGES = {
     "billing": (
         "{name} here: {month}'s invoice is {amount} euros too high.", "I was charged twice for order {number}.",
-        "Please send me a receipt over {amount} euros for order {number}.", "My card was billed in {month}, but I paid.",
+        "Please send me a receipt for order {number}.", "My card was billed in {month}, but I paid.",
     ),
     "delivery": (
         "Where is my parcel {number}? It should have come in {month}.", "Order {number} was left at the wrong house.",
@@ -53,7 +53,7 @@ _MESSAGES = {
     ),
     "cancellation": (
         "I want to end my contract {number} in {month}.", "Please cancel my subscription, customer {number}.",
-        "{name} here: I am moving, so I cancel contract {number}.", "Stop my membership {number} by the end of {month}.",
+        "{name} here: I move, so I cancel contract {number}.", "Stop my membership {number} by the end of {month}.",
     ),
 }  # fmt: skip
 

@@ -35,7 +35,9 @@ from server.serving.runtime import load_engine
 _COLOURS = "Amber Black Blue Copper Crimson Golden Green Grey Ivory Old Red Silver White Yellow".split()
 _SIGNS = "Anchor Bear Bell Crown Duck Eagle Fox Hare Harp Lion Moon Oak Owl Rose Ship Star Sun Swan Wheel Wolf".split()
 _KINDS = "bakery bookshop butcher café cinema dentist garage hotel museum pharmacy restaurant swimming pool".split()
-_TOWNS = "Aldford Brenton Calder Dunmore Elsby Farrow Gleneth Harwick Ilmer Kelso Lorne Marsh Norby Orton Penrow".split()
+_TOWNS = (
+    "Aldford Brenton Calder Dunmore Elsby Farrow Gleneth Harwick Ilmer Kelso Lorne Marsh Norby Orton Penrow".split()
+)
 
 _FACTS = (
     ("{shop} opens at {n} in the morning.", "From what time can I go to {shop}?"),
@@ -47,7 +49,7 @@ _FACTS = (
     ("{shop} gives students a discount of {n} per cent.", "Is it cheaper at {shop} for people who study?"),
     ("Bus number {n} stops in front of {shop}.", "How do I get to {shop} by public transport?"),
     ("{shop} has {n} steps at its entrance and no ramp.", "Can somebody in a wheelchair enter {shop}?"),
-    ("Whoever wants to complain to {shop} has {n} days.", "How long after a visit can I object to something at {shop}?"),
+    ("Whoever wants to complain to {shop} has {n} days.", "How long after a visit can I object at {shop}?"),
     ("{shop} will be rebuilt for {n} weeks in spring.", "When will {shop} be closed for works?"),
     ("At {shop} you can pay by card from {n} euros on.", "Does {shop} take anything but cash?"),
     ("{shop} heats with wood from a forest {n} kilometres away.", "What keeps {shop} warm in winter?"),
@@ -55,7 +57,7 @@ _FACTS = (
     ("{shop} lost {n} windows in the storm of last autumn.", "What damage did the weather do to {shop}?"),
     ("A voucher of {shop} is valid for {n} months.", "Until when can I use a gift card of {shop}?"),
     ("{shop} was named the best of the county {n} times.", "Which prizes has {shop} won?"),
-    ("{shop} hands out what is left over from {n} o'clock on.", "Can I get something for nothing at {shop} in the evening?"),
+    ("{shop} hands out what is left over from {n} o'clock on.", "Is anything free at {shop} in the evening?"),
     ("The wireless network of {shop} is switched off after {n} minutes.", "Is there internet for guests of {shop}?"),
     ("{shop} rents out a room above it for {n} guests.", "Where near {shop} can I celebrate a birthday?"),
 )  # fmt: skip
@@ -128,7 +130,9 @@ def main(
             best = best or orders
         if engine is not None:
             ranks, milliseconds = asyncio.run(rerank(engine, passages, asked[:reranked], best))
-            table.add_row(f"{size:,}", *row_of(f"{model} orders {_NUM_FOUND} ({reranked} queries)", ranks, milliseconds))
+            table.add_row(
+                f"{size:,}", *row_of(f"{model} orders {_NUM_FOUND} ({reranked} queries)", ranks, milliseconds)
+            )
     if engine is not None:
         engine.close()
     console.print(table)

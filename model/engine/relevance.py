@@ -7,7 +7,6 @@ passages, whose rows do not see each other.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ class RelevanceScorer(Conversation):
         if self._engine.diffusion is not None:
             raise ValueError("a model that denoises blocks cannot score passages: choose the decoding `verified`")
         prompts, yes, no = await asyncio.to_thread(self._prompts, query, passages, max_tokens)
-        shared = min(len(os.path.commonprefix(prompts)), *(len(ids) - 1 for ids in prompts))
+        shared = _num_shared(prompts)
         result: Future[RelevanceScores] = Future()
         result.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it, so it can always be set
 
@@ -126,6 +125,13 @@ def branches_input(cache: KeyValueCache, branches: Sequence[Sequence[int]]) -> F
         mask[last + n, start:end] = mask[last + n, last + n] = True
         start = end
     return ForwardInput(cache, tokens, positions, mask, [False] * len(tokens), len(branches), is_prefill=True)
+
+
+def _num_shared(prompts: Sequence[list[int]]) -> int:
+    """How many tokens all prompts begin with, leaving at least one of each."""
+    one, other = min(prompts), max(prompts)  # of sorted lists, these have the least in common
+    equal = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+    return min(equal, *(len(ids) - 1 for ids in prompts))
 
 
 def _groups(rests: Sequence[list[int]]) -> Iterator[list[list[int]]]:

@@ -204,7 +204,9 @@ class ApiKeys:
     def named(self, name: str) -> ApiKey | None:
         """The active key of this name, with its present limits. Raises sqlite3.Error."""
         stored = self._store.all_keys() if self._store is not None else []
-        return next((key for key in (*self._chosen.values(), *stored) if key.name == name and key.revoked_at is None), None)
+        return next(
+            (key for key in (*self._chosen.values(), *stored) if key.name == name and key.revoked_at is None), None
+        )
 
     def current(self, key: ApiKey) -> ApiKey | None:
         """The key as it is now, with its present limits; None once it was revoked."""

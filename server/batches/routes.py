@@ -159,9 +159,7 @@ class Batches:
         file = await find_file(self._store, body.input_file_id, owner, "input_file_id")
         seconds = None if body.output_expires_after is None else body.output_expires_after.seconds
         try:
-            batch = await self._store.call(
-                self._store.add_batch, owner, body.endpoint, file.id, body.metadata, seconds
-            )
+            batch = await self._store.call(self._store.add_batch, owner, body.endpoint, file.id, body.metadata, seconds)
         except StorageFull as full:
             raise _full(full) from None
         self._runner.change()
@@ -224,7 +222,9 @@ def _check_fields(fields: Mapping[str, str]) -> int | None:
     try:
         return None if seconds is None else TypeAdapter(Seconds).validate_python(seconds)
     except ValidationError:
-        raise APIError(400, "a file is kept for 3600 to 2592000 seconds", "expires_after[seconds]", "invalid_value") from None
+        raise APIError(
+            400, "a file is kept for 3600 to 2592000 seconds", "expires_after[seconds]", "invalid_value"
+        ) from None
 
 
 def _limit(query: Mapping[str, str], default: int, most: int) -> int:

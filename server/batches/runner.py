@@ -124,7 +124,7 @@ class BatchRunner:
                 await self._expire(batch)
             elif batch.status == "validating":
                 await self._check(batch)
-            elif (work := self._works.setdefault(batch.id, _Work(batch))).is_done:
+            elif self._works.setdefault(batch.id, _Work(batch)).is_done:
                 if await store.call(store.unanswered, batch, 0, 1):
                     self._works[batch.id] = _Work(batch)  # an answer could not be written
                 else:

@@ -33,7 +33,7 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
 class EmbeddingRequest(ModelRequest):
     """The body of `/v1/embeddings`."""
 
-    input: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS)]
+    input: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, le=MAX_DIMENSIONS)
     # Accepted and without effect.
@@ -41,21 +41,16 @@ class EmbeddingRequest(ModelRequest):
 
     @field_validator("input", mode="before")
     @classmethod
-    def _is_text(cls, value: Any) -> Any:
+    def _as_list(cls, value: Any) -> Any:
         if isinstance(value, list) and value and isinstance(value[0], int | list):
             raise ValueError("token ids are those of another model's tokenizer and cannot be read: send text")
-        return value
+        return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _is_not_too_long(self) -> EmbeddingRequest:
-        if sum(map(len, self.texts)) > MAX_TOTAL_CHARACTERS:
+        if sum(map(len, self.input)) > MAX_TOTAL_CHARACTERS:
             raise ValueError(f"the inputs have more than {MAX_TOTAL_CHARACTERS:,} characters: send fewer at a time")
         return self
-
-    @property
-    def texts(self) -> list[str]:
-        """`input`, as a list."""
-        return [self.input] if isinstance(self.input, str) else self.input
 
 
 class Embeddings:
@@ -69,7 +64,7 @@ class Embeddings:
         body = await read_json(request, EmbeddingRequest)
         check_model(body.model, self._embedder.name)
         with self._limit.slot(), embedding_errors():
-            found = await unless_disconnected(request, self._embedder.embed(body.texts))
+            found = await unless_disconnected(request, self._embedder.embed(body.input))
         count_tokens(found.tokens)
         vectors = found.vectors[:, : body.dimensions or MAX_DIMENSIONS]
         vectors = np.ascontiguousarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), "<f4")

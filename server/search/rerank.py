@@ -84,7 +84,7 @@ class Reranking:
         self._embedder, self._engine, self._model, self._limit = embedder, engine, model, limit
 
     async def first_version(self, request: Request) -> Response:
-        """A request in the form of Jina's API, or of the first version of Cohere's. Raises APIError, ClientDisconnect."""
+        """A request in the form of Jina's API, or of Cohere's first version. Raises APIError, ClientDisconnect."""
         return await self._handle(request, version="1", with_documents=True)
 
     async def second_version(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class Reranking:
         if len(body.documents) > MAX_SCORED:
             raise APIError(
                 400,
-                f"the language model ranks up to {MAX_SCORED} documents: rank with {embedder!r} first, and send the best",
+                f"the language model ranks up to {MAX_SCORED} documents: send the best that {embedder!r} finds",
                 "documents",
                 "invalid_value",
             )

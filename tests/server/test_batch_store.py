@@ -85,7 +85,9 @@ def test_answers_survive_a_crash_and_only_the_others_are_left(tmp_path: Path) ->
     body = done.body(*after.counts(done))
     assert body["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
     assert body["usage"]["total_tokens"] == 12 and body["metadata"] == {"job": "7"}
-    assert content(after, body["output_file_id"]) == b"one\ntwo\n" and content(after, body["error_file_id"]) == b"wrong\n"
+    assert (
+        content(after, body["output_file_id"]) == b"one\ntwo\n" and content(after, body["error_file_id"]) == b"wrong\n"
+    )
     assert after.change(done, "cancelling").status == "completed"
 
 

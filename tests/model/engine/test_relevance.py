@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from chat.types import Message
 from model.engine import relevance
-from model.engine.conversation import PromptTooLong
-from model.engine.decision import Decider
+from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from model.engine.relevance import RelevanceScorer
+from tests.model.dialogues import collect_progress
 
 PASSAGES = ["the capital of France is Paris", "hello to you", "to", "France " * 30, "Paris and the capital and hello"]
 
@@ -30,12 +32,14 @@ async def test_a_score_is_the_probability_of_yes(tiny_engine: Engine, monkeypatc
     """The first letters decide: the tiny tokenizer has no token for either word."""
     monkeypatch.setattr(relevance, "_YES", ("y",))
     monkeypatch.setattr(relevance, "_NO", ("n",))
-    monkeypatch.setattr(tiny_engine.model, "stop_tokens", frozenset(range(tiny_engine.model.decoder.config.vocab_size)))
     found = await scorer(tiny_engine).score("hello?", PASSAGES[:1])
     question = relevance._PROMPT.format(query="hello?", passage=PASSAGES[0])
     prompt = [Message("system", relevance._INSTRUCTIONS), Message("user", question)]
-    decided = await Decider(tiny_engine, keep_all_messages=True).score(prompt, ["y", "n"])
-    assert found.probabilities[0] == pytest.approx(decided.probabilities[0], abs=1e-5)
+    size = tiny_engine.model.decoder.config.vocab_size
+    asked = Conversation(tiny_engine)
+    progress, *_ = await collect_progress(asked, *prompt, max_tokens=1, top_log_probabilities=size)
+    chances = {token.text: math.exp(token.log_probability) for token in progress.scores[0].top}
+    assert found.probabilities[0] == pytest.approx(chances["y"] / (chances["y"] + chances["n"]), abs=1e-5)
 
 
 async def test_passages_share_forward_passes_and_what_they_have_in_common(
