@@ -57,8 +57,8 @@ class RequestLimit:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Counts one request, unless it belongs to a batch: those have a limit of their own. Raises Refused if there are
-        too many."""
+        """Counts one request, unless it belongs to a batch, which has another limit. Raises Refused if there are too
+        many."""
         if in_bulk.get():
             yield
             return

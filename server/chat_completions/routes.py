@@ -72,8 +72,9 @@ def _model_routes(context: ServerContext, engine: Engine) -> list[Route]:
         "max_output_length": engine.context,
         "input_modalities": ["text"],
         "output_modalities": ["text"],
-        "supported_sampling_parameters": "temperature top_p top_k seed stop logprobs top_logprobs".split()
-        + ["frequency_penalty", "presence_penalty", "logit_bias"],
+        "supported_sampling_parameters": (
+            "temperature top_p top_k seed stop logprobs top_logprobs frequency_penalty presence_penalty logit_bias".split()
+        ),
     }
 
     async def list_all(request: Request) -> Response:
