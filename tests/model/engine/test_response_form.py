@@ -359,3 +359,20 @@ async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: 
         assert engine.model.grammars.follows(committed_text(progress), grammar)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(("parallel", "most", "expected"), [(True, None, 8), (True, 2, 2), (True, 1, 1), (False, 5, 1)])
+async def test_a_response_makes_at_most_so_many_calls(
+    tiny_engine: Engine, parallel: bool, most: int | None, expected: int
+) -> None:
+    """The end is so unlikely that the model goes on with another call for as long as it may."""
+    sampling = Sampling(logit_bias=dict.fromkeys(tiny_engine.model.stop_tokens, -100.0))
+    tool = Tool(
+        "ring", "Ring a bell.", {"type": "object", "properties": {"times": {"enum": [1]}}, "required": ["times"]}
+    )
+    progresses = await collect_progress(
+        Conversation(tiny_engine), HELLO, tools=[tool], tool_choice="required", parallel_tool_calls=parallel,
+        max_tool_calls=most, sampling=sampling,
+    )  # fmt: skip
+    assert sum(call.done for progress in progresses for call in progress.tool_calls) == expected
+    assert progresses[-1].finished == "tool_calls"

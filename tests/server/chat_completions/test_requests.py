@@ -158,23 +158,3 @@ def test_a_form_that_cannot_be_enforced_is_refused_before_a_stream_begins(client
     with pytest.raises(openai.BadRequestError) as error:
         client.responses.create(model="tiny", input="hello", text={"format": wanted}, stream=True)
     assert error.value.param == "text.format.schema.properties.a.type"
-
-
-def test_a_response_has_at_most_so_many_calls(client: OpenAI) -> None:
-    tools: Any = [{"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": True}]
-
-    def num_calls(most: int | None) -> int:
-        response = client.responses.create(
-            model="tiny",
-            input="hello",
-            tools=tools,
-            tool_choice="required",
-            parallel_tool_calls=True,
-            max_output_tokens=400,
-            extra_body={} if most is None else {"max_tool_calls": most},
-        )
-        assert response.max_tool_calls == most
-        return sum(item.type == "function_call" and item.status == "completed" for item in response.output)
-
-    assert num_calls(None) > 2
-    assert [num_calls(most) for most in (1, 2)] == [1, 2]
