@@ -24,7 +24,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from agent.storage import forget_deleted, open_database
 from server.budgets import BATCH_FILES, Budget
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BATCHES_FILE = "batches.sqlite"
 """Its name in the data folder."""
@@ -413,14 +414,15 @@ class BatchStore:
 
     def _files(self, condition: str, *values: Any) -> list[StoredFile]:
         rows = self._rows(f"select {_FILE_COLUMNS} from files {condition}", *values)  # nosec B608
-        return [StoredFile(*row[:-1], ready=bool(row[-1])) for row in rows]
+        return [StoredFile(*row) for row in rows]
 
     def _batches(self, condition: str, *values: Any) -> list[Batch]:
         rows = self._rows(f"select {_BATCH_COLUMNS} from batches {condition}", *values)  # nosec B608
         return [
-            Batch(*head, json.loads(details), runner, lease, BatchUsage(*usage))
-            for *head, details, runner, lease, read, cached, written in rows
-            for usage in ((read, cached, written),)
+            Batch(
+                *row[:10], details=json.loads(row[10]), runner=row[11], lease_until=row[12], usage=BatchUsage(*row[13:])
+            )
+            for row in rows
         ]
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -240,8 +240,8 @@ class BatchRunner:
         try:
             await store.call(store.record, batch, number, answer, usage_of(body), failed=failed)
         except StorageFull as full:
-            error = {"code": "storage_full", "message": str(full), "param": None, "line": number}
-            await store.call(store.change, batch, "failed", errors={"object": "list", "data": [error]})
+            problem = {"code": "storage_full", "message": str(full), "param": None, "line": number}
+            await store.call(store.change, batch, "failed", errors={"object": "list", "data": [problem]})
 
     async def _ask(self, batch: Batch, body: bytes) -> tuple[int, Any]:
         """Status and body of the response to a request."""

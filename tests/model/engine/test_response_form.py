@@ -363,9 +363,10 @@ async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: 
 
 @pytest.mark.parametrize(("parallel", "most", "expected"), [(True, None, 8), (True, 2, 2), (True, 1, 1), (False, 5, 1)])
 async def test_a_response_makes_at_most_so_many_calls(
-    tiny_engine: Engine, parallel: bool, most: int | None, expected: int
+    tiny_engine: Engine, parallel: bool, most: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is so unlikely that the model goes on with another call for as long as it may."""
+    monkeypatch.setattr(LoadedModel, "call_margins", None)
     sampling = Sampling(logit_bias=dict.fromkeys(tiny_engine.model.stop_tokens, -100.0))
     tool = Tool(
         "ring", "Ring a bell.", {"type": "object", "properties": {"times": {"enum": [1]}}, "required": ["times"]}
