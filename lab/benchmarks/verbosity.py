@@ -26,7 +26,8 @@ from server.serving.runtime import load_engine
 
 _QUESTIONS = (
     "What is a lighthouse?", "Why is the sky blue?", "How do I make bread?", "What does a compiler do?",
-    "Who was Marie Curie?", "What is inflation?", "How do vaccines work?", "What is the difference between TCP and UDP?",
+    "Who was Marie Curie?", "What is inflation?", "How do vaccines work?",
+    "What is the difference between TCP and UDP?",
     "Why do leaves fall in autumn?", "How can I sleep better?",
 )  # fmt: skip
 
