@@ -98,7 +98,7 @@ def usage_of(body: Any) -> BatchUsage:
     usage = body.get("usage") if isinstance(body, dict) else None
     if not isinstance(usage, dict):
         return BatchUsage()
-    read = int(usage.get("input_tokens", usage.get("prompt_tokens", 0)))
+    read = int(usage.get("input_tokens") or usage.get("prompt_tokens") or 0)
     details = usage.get("input_tokens_details") or usage.get("prompt_tokens_details") or {}
-    written = int(usage.get("output_tokens", usage.get("completion_tokens", 0)))
+    written = int(usage.get("output_tokens") or usage.get("completion_tokens") or 0)
     return BatchUsage(read, int(details.get("cached_tokens", 0)), written)
