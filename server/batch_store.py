@@ -418,12 +418,7 @@ class BatchStore:
 
     def _batches(self, condition: str, *values: Any) -> list[Batch]:
         rows = self._rows(f"select {_BATCH_COLUMNS} from batches {condition}", *values)  # nosec B608
-        return [
-            Batch(
-                *row[:10], details=json.loads(row[10]), runner=row[11], lease_until=row[12], usage=BatchUsage(*row[13:])
-            )
-            for row in rows
-        ]
+        return [Batch(*row[:10], json.loads(row[10]), row[11], row[12], BatchUsage(*row[13:])) for row in rows]
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock:

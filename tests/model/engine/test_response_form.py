@@ -21,6 +21,7 @@ from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar_compiler import GrammarMatcher
 from model.decode.sampling import Sampling
+from model.decode.tool_calls import call_matcher
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -362,18 +363,13 @@ async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: 
 
 
 @pytest.mark.parametrize(("parallel", "most", "expected"), [(True, None, 8), (True, 2, 2), (True, 1, 1), (False, 5, 1)])
-async def test_a_response_makes_at_most_so_many_calls(
-    tiny_engine: Engine, parallel: bool, most: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+def test_a_response_makes_at_most_so_many_calls(
+    tiny_engine: Engine, parallel: bool, most: int | None, expected: int
 ) -> None:
-    """The end is so unlikely that the model goes on with another call for as long as it may."""
-    monkeypatch.setattr(LoadedModel, "call_margins", None)
-    sampling = Sampling(logit_bias=dict.fromkeys(tiny_engine.model.stop_tokens, -100.0))
-    tool = Tool(
-        "ring", "Ring a bell.", {"type": "object", "properties": {"times": {"enum": [1]}}, "required": ["times"]}
-    )
-    progresses = await collect_progress(
-        Conversation(tiny_engine), HELLO, tools=[tool], tool_choice="required", parallel_tool_calls=parallel,
-        max_tool_calls=most, sampling=sampling,
-    )  # fmt: skip
-    assert sum(call.done for progress in progresses for call in progress.tool_calls) == expected
-    assert progresses[-1].finished == "tool_calls"
+    model = tiny_engine.model
+    tool = Tool("ring", "", {"type": "object", "properties": {"times": {"enum": [1]}}, "required": ["times"]})
+    matcher = call_matcher(model.grammars, model.tokenizer, [tool], parallel=parallel, most=most)
+    call = '{"name": "ring", "arguments": {"times": 1}}'
+    for count in (expected, expected + 1):
+        tokens = model.tokenizer.encode("\n".join([call] * count))
+        assert (len(matcher.along(tokens)) == 1 + len(tokens)) == (count == expected)
