@@ -418,10 +418,10 @@ class BatchStore:
 
     def _batches(self, condition: str, *values: Any) -> list[Batch]:
         rows = self._rows(f"select {_BATCH_COLUMNS} from batches {condition}", *values)  # nosec B608
-        values: Iterator[tuple[Any, ...]] = (
+        filled: Iterator[tuple[Any, ...]] = (
             (*row[:10], json.loads(row[10]), row[11], row[12], BatchUsage(*row[13:])) for row in rows
         )
-        return [Batch(*each) for each in values]
+        return [Batch(*each) for each in filled]
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock:
