@@ -14,6 +14,7 @@ from cli.console import UserError, stdout, user_errors
 from cli.options import DataOption
 from server.access.keys import KEYS_FILE, KeyStore
 from server.access.usage import USAGE_FILE, delete_usage
+from server.batch_store import BATCHES_FILE, BatchStore
 from server.observability.turn_log import delete_turns
 from server.shared_store import delete_records, open_store, records_path
 
@@ -39,9 +40,10 @@ def delete(
     ] = None,
     data: DataOption = None,
 ) -> None:
-    """Delete the turns, usage, timers, notes and records of a key and of its callers, the turns, timers, notes and
-    records of a phone number, or the timers, notes and records of a token. A running server forgets the key's stored
-    responses and client secrets within seconds. The key itself stays: revoke it first, so that nothing new is kept."""
+    """Delete the turns, usage, batches, timers, notes and records of a key and of its callers, the turns, timers, notes
+    and records of a phone number, or the timers, notes and records of a token. A running server forgets the key's
+    stored responses and client secrets within seconds. The key itself stays: revoke it first, so that nothing new is
+    kept."""
     with user_errors():
         named = [(kind, name) for kind, name in (("key", key), ("phone", caller), ("token", token)) if name is not None]
         if len(named) != 1:
@@ -63,6 +65,10 @@ def delete(
         if key is not None:
             days = delete_usage(folder / USAGE_FILE, key)
             changed.append(folder / USAGE_FILE)
+            if (folder / BATCHES_FILE).is_file():
+                with closing(BatchStore(folder / BATCHES_FILE)) as batches:
+                    batches.forget(key)
+                changed.append(folder / BATCHES_FILE)
             with closing(KeyStore(folder / KEYS_FILE)) as keys:
                 keys.note_deletion(key)
         if records is not None:

@@ -26,6 +26,7 @@ from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.access.shared_conversations import SharedConversations
+from server.batches.routes import batch_routes
 from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
@@ -35,6 +36,7 @@ from server.operator_routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, client_secret_route
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
+from server.search.routes import search_routes
 from server.security_headers import SecurityHeaders
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
@@ -66,6 +68,8 @@ def build_app(
 
     telephony = Telephony(context, telephony_settings or TelephonySettings())
     decoder = RecordingDecoder(RECOGNITION_RATE)
+    text_routes = [*completion_routes(context, decoder), *search_routes(context)]
+    bulk_routes, batch_runner = batch_routes(context, text_routes)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -73,6 +77,7 @@ def build_app(
             context.admission.supervise,
             resumptions.keep_records,
             partial(free_ended_conversations, context.admission),
+            batch_runner.run,
             *background,
         ]
         if context.records.exist:
@@ -110,7 +115,8 @@ def build_app(
             *operations_routes(context),
             WebSocketRoute("/v1/realtime", realtime),
             client_secret_route(context, client_secrets),
-            *completion_routes(context, decoder),
+            *text_routes,
+            *bulk_routes,
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),
         ],

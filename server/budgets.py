@@ -65,6 +65,13 @@ STORED_RESPONSES = Budget(64 << 20, 86_400.0, 256 << 20)
 """With the conversations up to them, each of which counts in full: those that continue each other share their messages,
 but either may be deleted first."""
 
+BATCH_FILES = Budget(256 << 20, 30 * 86_400.0, 2 << 30)
+"""On the disk: uploaded files and results of batches. A line of 10,000 classifications is about 500 bytes, with its
+result. What does not fit is refused; nothing makes room for it."""
+
+BATCH_UPLOAD = Budget((64 << 20) + (64 << 10), 300.0, 256 << 20)
+"""One file of requests, and room for the fields next to it. More than a MiB of it is on the disk while it arrives."""
+
 # Of all calls together.
 ANNOUNCEMENTS = Budget(16 << 20, 86_400.0)
 """Greetings and the like, as audio: half an hour in the encoding of most carriers."""

@@ -15,7 +15,9 @@ from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site, offered_keys
+from server.batch_store import BatchStore
 from server.budgets import CONVERSATION
+from server.embedder import SharedEmbedder
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store import SharedRecords
@@ -79,6 +81,8 @@ class ServerContext:
         documents: what conversations that ask for it answer from; None for nothing.
         wrong_secrets: those that clients have sent by now, carriers included.
         tool_access: who may call which of the tools.
+        batches: the files and batches of the text API.
+        embedder: the embedding model of the text API.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -99,6 +103,8 @@ class ServerContext:
     documents: SharedDocuments | None = None
     wrong_secrets: WrongSecrets = field(default_factory=WrongSecrets)
     tool_access: ToolAccess = field(default_factory=ToolAccess)
+    batches: BatchStore = field(default_factory=BatchStore)
+    embedder: SharedEmbedder = field(default_factory=SharedEmbedder)
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

@@ -114,8 +114,8 @@ class Conversation:
         Raises:
             InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
             PromptTooLong: the newest message does not fit, or, if all are to be kept, not all of them do.
-            ValueError: the template refuses the conversation, `max_tokens`, `max_steps` or a token of `logit_bias` is out
-                of range, or a model that denoises blocks is asked for log probabilities, a bias or penalties.
+            ValueError: the template refuses the conversation, `max_tokens`, `max_steps` or a token of `logit_bias` is
+                out of range, or a model that denoises blocks is asked for log probabilities, a bias or penalties.
             RuntimeError: the request failed, or the engine was closed.
         """
         messages, tools = ask.messages, ask.tools

@@ -38,7 +38,7 @@ class Request:
     paused_until: float = 0.0
     """It takes part in no forward pass before this time, on `time.monotonic`."""
     background: bool = False
-    """Nobody is listening: it runs only while no spoken request is active, and has not been for `BACKGROUND_DELAY_S`."""
+    """Nobody is listening: it runs only while no other request is active, and has not been for `BACKGROUND_DELAY_S`."""
     bulk: bool = False
     """Nobody is waiting either: of the requests in the background, it runs only while there is no other."""
 

@@ -48,6 +48,7 @@ RefusalCode = Literal[
     "server_shutting_down",
     "too_many_completions",
     "too_many_recordings",
+    "too_many_searches",
 ]
 
 

@@ -201,6 +201,13 @@ class ApiKeys:
         """Whether the operator chose the key, so that it may be guessed. Those of the store are random."""
         return key in self._chosen.values()
 
+    def named(self, name: str) -> ApiKey | None:
+        """The active key of this name, with its present limits. Raises sqlite3.Error."""
+        stored = self._store.all_keys() if self._store is not None else []
+        return next(
+            (key for key in (*self._chosen.values(), *stored) if key.name == name and key.revoked_at is None), None
+        )
+
     def current(self, key: ApiKey) -> ApiKey | None:
         """The key as it is now, with its present limits; None once it was revoked."""
         if self._store is None or self.is_chosen(key):

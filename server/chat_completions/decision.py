@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from chat.types import Message
 from model.engine.decision import Decider, OptionScores
 from model.engine.engine import Engine
-from server.chat_completions.generation import TokenUsage, api_errors, count
+from server.chat_completions.generation import TokenUsage, api_errors, count, in_bulk
 from server.chat_completions.requests import RequestLimit, TextEndpoint, conversation_messages
 from server.chat_completions.schema import ChatMessage, ModelRequest
 from server.chat_completions.streaming import unless_disconnected
@@ -169,7 +169,7 @@ class DecisionMaker:
 
     async def _score(self, question: _Question, prompt: list[Message]) -> OptionScores:
         options = [spelling for spellings in question.spellings for spelling in spellings]
-        return await Decider(self._engine, keep_all_messages=True).score(prompt, options)
+        return await Decider(self._engine, bulk=in_bulk.get(), keep_all_messages=True).score(prompt, options)
 
     async def _prior(self, question: _Question) -> list[float]:
         """How inclined the model is to each value, whatever it is asked."""

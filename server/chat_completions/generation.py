@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -196,9 +197,13 @@ def _param(error: ValueError) -> str | None:
     return error.path if isinstance(error, InvalidGrammar) and error.path.startswith("tools[") else None
 
 
+in_bulk: ContextVar[bool] = ContextVar("in_bulk", default=False)
+"""Whether the request that is being handled belongs to a batch: all others come first. Tasks inherit it."""
+
+
 def new_conversation(engine: Engine, *, keep_all_messages: bool = True) -> Conversation:
     """The conversation of one request, which yields to spoken ones."""
-    return Conversation(engine, background=True, keep_all_messages=keep_all_messages)
+    return Conversation(engine, background=True, bulk=in_bulk.get(), keep_all_messages=keep_all_messages)
 
 
 class StopSequences:

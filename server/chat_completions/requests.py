@@ -18,6 +18,7 @@ from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.access.admission import Admission, RefusalCode
 from server.api_errors import APIError, read_json
+from server.chat_completions.generation import in_bulk
 from server.chat_completions.schema import (
     ChatMessage,
     FunctionDefinition,
@@ -56,7 +57,11 @@ class RequestLimit:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Counts one request. Raises Refused if there are too many."""
+        """Counts one request, unless it belongs to a batch, which has another limit. Raises Refused if there are too
+        many."""
+        if in_bulk.get():
+            yield
+            return
         if self._active >= self._most:
             raise self._admission.refusal(self._code, self._message, _RETRY_AFTER_S)
         self._active += 1

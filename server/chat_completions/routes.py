@@ -22,6 +22,10 @@ from server.context import ServerContext
 MAX_COMPLETIONS = 8
 """Requests that are generated at the same time; further ones are refused with status 503."""
 
+_SAMPLING_PARAMETERS = (
+    "temperature top_p top_k seed stop logprobs top_logprobs logit_bias frequency_penalty presence_penalty"
+)
+
 MAX_RECORDINGS = 8
 """Recordings that are received, that wait or that are transcribed; further ones are refused with status 503. Each takes
 25 MiB at most until it is decoded."""
@@ -74,7 +78,7 @@ def _model_routes(context: ServerContext, engine: Engine) -> list[Route]:
         "max_output_length": engine.context,
         "input_modalities": ["text"],
         "output_modalities": ["text"],
-        "supported_sampling_parameters": "temperature top_p top_k seed stop logprobs top_logprobs frequency_penalty presence_penalty logit_bias".split(),
+        "supported_sampling_parameters": _SAMPLING_PARAMETERS.split(),
     }
 
     async def list_all(request: Request) -> Response:

@@ -23,4 +23,7 @@ def with_verbosity(messages: Sequence[Message], verbosity: Verbosity | None) -> 
     instruction, newest = _INSTRUCTIONS[verbosity], messages[-1]
     if newest.role == "user":  # small models follow what they have read last
         return [*messages[:-1], Message("user", f"{newest.content}\n\n{instruction}")]
-    return [*messages, Message("system", instruction)]
+    first = messages[0]
+    if first.role == "system":
+        return [Message("system", f"{first.content}\n\n{instruction}"), *messages[1:]]
+    return [Message("system", instruction), *messages]

@@ -27,6 +27,7 @@ from server.access.admission import Admission
 from server.access.keys import KEYS_FILE, ApiKeys, KeyStore, new_secret
 from server.access.usage import USAGE_FILE, UsageLog
 from server.app import build_app
+from server.batch_store import BATCHES_FILE, BatchStore
 from server.context import ServerContext, SessionLimits
 from server.memory import set_loaded_objects_aside
 from server.observability.metrics import Reading, stage_readings
@@ -180,12 +181,15 @@ def load_service(
         records=records,
         documents=documents,
         tool_access=settings.tool_access,
+        batches=_open_batches(data),
     )
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
     closers = [
         engine.close,
         record.save,
         records.close,
+        context.batches.close,
+        context.embedder.close,
         *(log.close for log in (turn_log, usage, tracer, documents) if log is not None),
     ]
     call_settings = CallSettings(greeting=settings.greeting, max_duration_s=60 * settings.max_call_minutes)
@@ -261,6 +265,15 @@ def _open_accounts(data: Path) -> tuple[KeyStore | None, UsageLog]:
             raise
         _log.warning("%s; keys of `rejoinder keys` are unknown, and usage is not recorded", error)
         return None, UsageLog()
+
+
+def _open_batches(data: Path) -> BatchStore:
+    """The files and batches in a folder, or some in memory if it cannot be used."""
+    try:
+        return BatchStore(data / BATCHES_FILE)
+    except OSError as error:
+        _log.warning("%s; batches end with the server", error)
+        return BatchStore()
 
 
 def _check_exposure(settings: ServeSettings, keys: ApiKeys, *, loopback: bool) -> None:

@@ -96,6 +96,29 @@ async def test_the_text_is_the_same_alone_together_and_without_drafts(engine: En
         assert committed_text(one) == committed_text(two) == committed_text(three)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_bias_and_penalties_change_the_text_and_drafts_do_not(engine: Engine, temperature: float) -> None:
+    plain, the = Sampling(temperature, seed=3), engine.model.tokenizer.encode("the")[0]
+    unbiased = [committed_text(await respond(engine, question, sampling=plain)) for question in QUESTIONS]
+    for changes in ({"logit_bias": {the: 3.0}}, {"frequency_penalty": 2.0}, {"presence_penalty": 2.0}):
+        sampling = replace(plain, **changes)
+        undrafted = [
+            committed_text(await respond(engine, question, drafting=False, sampling=sampling)) for question in QUESTIONS
+        ]
+        assert undrafted != unbiased
+        if not temperature:  # a draft that is drawn takes a random number
+            drafted = [committed_text(await respond(engine, question, sampling=sampling)) for question in QUESTIONS]
+            assert drafted == undrafted
+
+
+async def test_bias_and_penalties_hold_under_a_grammar_with_and_without_drafts(engine: Engine) -> None:
+    sampling = Sampling(frequency_penalty=2.0, logit_bias={engine.model.tokenizer.encode("a")[0]: -100.0})
+    for grammar in GRAMMARS[:2]:
+        drafted = committed_text(await respond(engine, HELLO, grammar=grammar, sampling=sampling))
+        undrafted = committed_text(await respond(engine, HELLO, grammar=grammar, sampling=sampling, drafting=False))
+        assert drafted == undrafted != ""
+
+
 class Oracle:
     """Drafts what the model is known to say, except that every fifth draft is wrong."""
 

@@ -21,6 +21,7 @@ from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar_compiler import GrammarMatcher
 from model.decode.sampling import Sampling
+from model.decode.tool_calls import call_matcher
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -359,3 +360,16 @@ async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: 
         assert engine.model.grammars.follows(committed_text(progress), grammar)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(("parallel", "most", "expected"), [(True, None, 8), (True, 2, 2), (True, 1, 1), (False, 5, 1)])
+def test_a_response_makes_at_most_so_many_calls(
+    tiny_engine: Engine, parallel: bool, most: int | None, expected: int
+) -> None:
+    model = tiny_engine.model
+    tool = Tool("ring", "", {"type": "object", "properties": {"times": {"enum": [1]}}, "required": ["times"]})
+    matcher = call_matcher(model.grammars, model.tokenizer, [tool], parallel=parallel, most=most)
+    call = '{"name": "ring", "arguments": {"times": 1}}'
+    for count in (expected, expected + 1):
+        tokens = model.tokenizer.encode("\n".join([call] * count))
+        assert (len(matcher.along(tokens)) == 1 + len(tokens)) == (count == expected)

@@ -65,6 +65,16 @@ REQUESTS = st.lists(
 )
 
 
+def test_bulk_requests_wait_for_all_others() -> None:
+    spoken, background, bulk = (new_request(1, 0) for _ in range(3))
+    background.background = bulk.background = bulk.bulk = True
+    later = 10 + BACKGROUND_DELAY_S
+    assert ready_requests([spoken, background, bulk], later, 10) == [spoken]
+    assert ready_requests([background, bulk], later, 10) == [background]
+    assert ready_requests([bulk], 10, 10) == []
+    assert ready_requests([bulk], later, 10) == [bulk]
+
+
 @given(requests=REQUESTS, max_rows=st.integers(1, 80))
 def test_the_longest_waiting_requests_are_scheduled_as_long_as_they_fit(requests: list[Request], max_rows: int) -> None:
     chosen = schedule(requests, max_rows)

@@ -105,6 +105,21 @@ def test_notes_are_counted_and_not_shown(client: OpenAI) -> None:
     assert len(thought.choices[0].message.content or "") < 200
 
 
+def test_biased_tokens_and_penalties_change_the_text(client: OpenAI, tiny_engine: Engine) -> None:
+    def text(**options: Any) -> str | None:
+        completion = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=12, **options)
+        return completion.choices[0].message.content
+
+    plain, tokenizer = text(), tiny_engine.model.tokenizer
+    first = tokenizer.encode(plain or "")[0]
+    assert text(logit_bias={str(first): -100}) != plain
+    only = tokenizer.encode("hello")[0]
+    assert text(logit_bias={str(only): 100}) == tokenizer.decode([only] * 12)
+    varied = text(frequency_penalty=2, presence_penalty=2) or ""
+    assert len(set(tokenizer.encode(varied))) > len(set(tokenizer.encode(plain or "")))
+    assert text(frequency_penalty=0, presence_penalty=0, logit_bias={}) == plain
+
+
 @pytest.mark.parametrize(
     ("body", "status", "param", "words"),
     [
@@ -112,7 +127,13 @@ def test_notes_are_counted_and_not_shown(client: OpenAI) -> None:
         ({"messages": QUESTION, "model": "gpt-9"}, 404, "model", "'tiny'"),
         ({"messages": QUESTION, "max_tokens": 0}, 400, "max_tokens", "greater"),
         ({"messages": QUESTION, "temperature": 3}, 400, "temperature", "less"),
-        ({"messages": QUESTION, "frequency_penalty": 1}, 400, "frequency_penalty", "less"),
+        ({"messages": QUESTION, "frequency_penalty": 2.1}, 400, "frequency_penalty", "less"),
+        ({"messages": QUESTION, "presence_penalty": -3}, 400, "presence_penalty", "greater"),
+        ({"messages": QUESTION, "logit_bias": {"5": 101}}, 400, "logit_bias", "less"),
+        ({"messages": QUESTION, "logit_bias": {"the": 1}}, 400, "logit_bias.the", "integer"),
+        ({"messages": QUESTION, "logit_bias": {"999999": 1}}, 400, None, "logit_bias names the token 999999"),
+        ({"messages": QUESTION, "logit_bias": {str(n): 1 for n in range(1025)}}, 400, "logit_bias", "1024"),
+        ({"messages": QUESTION, "verbosity": "huge"}, 400, "verbosity", "low"),
         ({"messages": QUESTION, "surprise": 1}, 400, "surprise", "no parameter"),
         ({"messages": [{"role": "user"}]}, 400, "messages[0]", "needs content"),
         ({"messages": [{"role": "wizard", "content": "hi"}]}, 400, "messages[0].role", "wizard|assistant"),
@@ -127,7 +148,9 @@ def test_notes_are_counted_and_not_shown(client: OpenAI) -> None:
         ({}, 400, "messages", "missing"),
     ],
 )
-def test_bad_requests_get_a_sentence(address: str, body: dict[str, Any], status: int, param: str, words: str) -> None:
+def test_bad_requests_get_a_sentence(
+    address: str, body: dict[str, Any], status: int, param: str | None, words: str
+) -> None:
     response = httpx.post(f"http://{address}/v1/chat/completions", json=body, timeout=HANG_S)
     error = response.json()["error"]
     assert response.status_code == status and error["param"] == param

@@ -90,3 +90,10 @@ def test_old_responses_are_forgotten_and_others_were_never_stored(
 def test_bad_items_get_a_sentence(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="'call_id' and 'output'"):
         client.responses.create(model="tiny", input=[{"type": "function_call_output"}])  # type: ignore[list-item, typeddict-item]
+
+
+def test_the_most_calls_of_a_response_are_at_least_one(client: OpenAI) -> None:
+    response = client.responses.create(model="tiny", input="hello to you", max_output_tokens=16, max_tool_calls=2)
+    assert response.max_tool_calls == 2
+    with pytest.raises(openai.BadRequestError, match="max_tool_calls"):
+        client.responses.create(model="tiny", input="hello to you", max_tool_calls=0)
