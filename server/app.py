@@ -32,6 +32,7 @@ from server.context import ServerContext
 from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
+from server.realtime.caption_writer import captions_route
 from server.realtime.client_secrets import ClientSecrets, client_secret_route
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
@@ -110,6 +111,7 @@ def build_app(
             *operations_routes(context),
             WebSocketRoute("/v1/realtime", realtime),
             client_secret_route(context, client_secrets),
+            captions_route(context),
             *completion_routes(context, decoder),
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),

@@ -16,6 +16,7 @@ from server.access.keys import ApiKey
 from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site, offered_keys
 from server.budgets import CONVERSATION
+from server.caption_broadcasts import CaptionBroadcasts
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store import SharedRecords
@@ -79,6 +80,7 @@ class ServerContext:
         documents: what conversations that ask for it answer from; None for nothing.
         wrong_secrets: those that clients have sent by now, carriers included.
         tool_access: who may call which of the tools.
+        captions: the sessions whose captions others may read.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -99,6 +101,7 @@ class ServerContext:
     documents: SharedDocuments | None = None
     wrong_secrets: WrongSecrets = field(default_factory=WrongSecrets)
     tool_access: ToolAccess = field(default_factory=ToolAccess)
+    captions: CaptionBroadcasts = field(default_factory=CaptionBroadcasts)
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

@@ -50,7 +50,7 @@ LAYERS = {
         ["openmp", "processor", "security_headers", "budgets"],
         ["auth", "response_format", "request_body"],
         ["shared_store"],
-        ["observability", "access"],
+        ["observability", "access", "caption_broadcasts"],
         ["memory"],
         ["context"],
         ["api_errors"],

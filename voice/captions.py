@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -25,6 +25,7 @@ from voice.asr import (
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.compared_words import common_prefix, normalized, same_words
 from voice.known_names import NO_NAMES
+from voice.timing import Timing
 from voice.word_alignment import Word
 
 _PENDING_S = 6.0
@@ -46,6 +47,17 @@ _MIN_STRETCH_S = 1.0
 
 _SENTENCE_ENDS, _SENTENCE_END_S = (".", "?", "!"), 1.0
 """Audio is cut where the pause between two words is longest. The end of a sentence counts as a pause of this length."""
+
+
+_INTERVAL_MS, _INTERVAL_FACTOR = 200, 1.0
+"""New speech before the next interim transcript. Nobody waits for a response, so the recognizer need not be free at the
+end of a turn."""
+
+
+def caption_timing(timing: Timing) -> Timing:
+    """The timing of a session with captions: they are on the screen sooner than interim transcripts for a language
+    model."""
+    return replace(timing, partial_interval_ms=_INTERVAL_MS, partial_interval_factor=_INTERVAL_FACTOR)
 
 
 class CaptionedUtterance(Utterance):
@@ -199,7 +211,7 @@ class CaptionTrack:
 
     def __init__(self, start_s: float) -> None:
         self._start_s, self._shown, self._provisional = start_s, list[Word](), tuple[Word, ...]()
-        self._corrected = 0
+        self._corrected, self._final = 0, False
 
     def update(self, words: Sequence[Word], num_stable: int) -> CaptionChange:
         """An interim transcript of the turn; its first `num_stable` words are stable."""
@@ -209,10 +221,15 @@ class CaptionTrack:
         """The final transcript of the turn."""
         return self._show(words, len(words), final=True)
 
+    def abandon(self) -> CaptionChange:
+        """The turn could not be transcribed: what is stable remains."""
+        self._provisional, self._final = (), True
+        return replace(self.whole, first=len(self._shown), stable=())
+
     @property
     def whole(self) -> CaptionChange:
         """For a screen that shows nothing of the turn yet."""
-        return CaptionChange(0, tuple(self._shown), self._provisional, corrected=self._corrected)
+        return CaptionChange(0, tuple(self._shown), self._provisional, self._final, self._corrected)
 
     def _show(self, words: Sequence[Word], num_stable: int, *, final: bool) -> CaptionChange:
         timed = [word.shifted(self._start_s) for word in words]
@@ -220,6 +237,7 @@ class CaptionTrack:
         first = _num_equal(self._shown, stable)
         self._corrected += _corrections(_texts(self._shown), _texts(stable))
         self._shown, self._provisional = [*self._shown[:first], *stable[first:]], tuple(timed[num_stable:])
+        self._final = final
         return CaptionChange(first, tuple(stable[first:]), self._provisional, final, self._corrected)
 
 

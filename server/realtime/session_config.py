@@ -149,8 +149,10 @@ class AudioConfig(StrictModel):
 
 
 Include = Literal[
+    "rejoinder.caption",
     "rejoinder.draft",
     "rejoinder.dtmf",
+    "rejoinder.listeners",
     "rejoinder.phase",
     "rejoinder.remote",
     "rejoinder.resume",
@@ -164,6 +166,9 @@ Include = Literal[
 
 WORD_DETAILS = frozenset(["rejoinder.words", "item.input_audio_transcription.logprobs"])
 """Values of `include` that need the words of a transcript."""
+
+CAPTIONS = frozenset(["rejoinder.caption", "rejoinder.listeners"])
+"""Values of `include` that need captions, which transcription sessions have."""
 
 
 class FunctionTool(SparseModel):
