@@ -39,7 +39,7 @@ LAYERS = {
             "confirmation",
         ],
         ["words", "brevity"],
-        ["capture", "program"],
+        ["capture", "program", "dictation"],
         ["closed_forms", "tools", "remote", "documents"],
         ["plan"],
         ["tool_runs"],
