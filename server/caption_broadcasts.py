@@ -65,7 +65,9 @@ class CaptionBroadcast:
     def listen(self) -> AsyncIterator[str]:
         """Server-sent events: what was said so far, as far as it is kept, and what follows. Raises TooManyListeners."""
         if len(self._listeners) >= MAX_LISTENERS:
-            raise TooManyListeners(f"{MAX_LISTENERS} listeners read these captions, which is the limit: try again later")
+            raise TooManyListeners(
+                f"{MAX_LISTENERS} listeners read these captions, which is the limit: try again later"
+            )
         return self._listen()
 
     def close(self) -> None:

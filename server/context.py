@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
+from agent.dictation.cleaner import DictationCleaner
 from agent.language_model import LanguageModel
 from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
@@ -102,6 +104,11 @@ class ServerContext:
     wrong_secrets: WrongSecrets = field(default_factory=WrongSecrets)
     tool_access: ToolAccess = field(default_factory=ToolAccess)
     captions: CaptionBroadcasts = field(default_factory=CaptionBroadcasts)
+
+    @cached_property
+    def dictation(self) -> DictationCleaner:
+        """Cleans up dictations. All of them share what it has read of its instructions."""
+        return DictationCleaner(self.new_language_model())
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

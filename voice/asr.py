@@ -212,8 +212,8 @@ class Recognizer:
         is_cancelled: Callable[[], bool] = lambda: False,
         names: KnownNames = NO_NAMES,
     ) -> list[Word]:
-        """The transcript of `audio` as words with times and probabilities. As `transcribe` and `words` together, but the
-        audio is encoded once."""
+        """The transcript of `audio` as words with times and probabilities: `transcribe` and `words` with one run of the
+        encoder."""
         encoded, segments = self._transcribe(audio, window, is_cancelled, names)
         text = " ".join(segment.text for segment in segments)
         return without_pauses(self._align(audio, encoded, text), audio) if text and encoded is not None else []

@@ -36,8 +36,8 @@ _MAX_PENDING_S = 15.0
 """With more than this, words settle that no two transcripts agree on."""
 
 _PIECE_S, _PIECE_OVERLAP_S = 20.0, 2.0
-"""A longer stretch, of a client that sends faster than real time, is heard in pieces; the next one begins with the words
-that the last seconds of this one cut."""
+"""A longer stretch, of a client that sends faster than real time, is heard in pieces. Each begins with the words that
+were in the last seconds of the one before it."""
 
 _CUT_WORD_S = 0.2
 """A word that ends this close to the end of the audio may be the beginning of a longer one, and does not settle yet."""

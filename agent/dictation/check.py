@@ -56,9 +56,11 @@ def _words(text: str) -> list[str]:
 
 def _without_markers(text: str) -> str:
     """The text without the numbers and dashes before the items of its lists."""
-    lines = []
-    for number, line in enumerate(text.splitlines()):
+    lines = text.splitlines()
+    if len(lines) == 1:
+        return text
+    for number, line in enumerate(lines):
         first, _, rest = line.strip().partition(" ")
         marker = first in ("-", "•", "*") or (first[:-1].isdigit() and first[-1:] in ".)" and len(first) <= 3)
-        lines.append(rest if marker and number else line)
+        lines[number] = rest if marker else line
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from chat.types import Ask, Message
 _log = logging.getLogger("rejoinder.agent")
 
 _MAX_WORDS = 80
-"""Of a passage that is rewritten at once: a small model loses words of longer ones. Longer dictations are cut at ends of
+"""Of a passage that is rewritten at once: a small model loses words of longer ones. They are cut at ends of
 sentences."""
 
 _MAX_TOKENS_PER_WORD, _MIN_TOKENS = 3, 24

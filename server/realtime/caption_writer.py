@@ -13,7 +13,6 @@ from server.api_errors import APIError, guarded
 from server.auth import offered_keys
 from server.caption_broadcasts import CaptionBroadcast, CaptionBroadcasts, TooManyListeners
 from server.context import ServerContext
-from server.realtime.events import server_event
 from voice import events
 from voice.captions import CaptionChange, CaptionTrack
 from voice.word_alignment import Word

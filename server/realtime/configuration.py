@@ -72,9 +72,7 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
     except ValidationError as error:
         raise InvalidEvent.from_validation(error) from None
     _check_tool_names(updated)
-    if not CAPTIONS.isdisjoint(updated.include or ()):
-        message = "captions are of transcription sessions: send session.type 'transcription'"
-        raise InvalidEvent(message, param="include")
+    _check_no_transcription_fields(updated)
     return updated
 
 
@@ -116,6 +114,12 @@ def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> Sessi
     if updated.audio.input.turn_detection is None and not CAPTIONS.isdisjoint(updated.include or ()):
         message = "captions need turn detection: their times count from the audio in which a turn was detected"
         raise InvalidEvent(message, param="audio.input.turn_detection")
+    transcription = updated.audio.input.transcription
+    if transcription is not None and transcription.clean and transcription.language != "en":
+        message = (
+            f"only English can be cleaned up, not {transcription.language!r}: leave clean out, or change the language"
+        )
+        raise InvalidEvent(message, param="audio.input.transcription.clean")
     audio = AudioConfig(input=updated.audio.input, output=config.audio.output)
     return SessionConfig(type="transcription", model=config.model, audio=audio, include=updated.include)
 
@@ -215,6 +219,16 @@ def _tools(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]]) -> tu
     if choice.name is not None and any(tool.name == choice.name for tool in listed):
         return tuple(tools), NamedTool(choice.name)
     return (listed, "required") if listed else (tuple(tools), "none")
+
+
+def _check_no_transcription_fields(config: SessionConfig) -> None:
+    """Check that a conversation asks for nothing that transcription sessions alone have. Raises InvalidEvent."""
+    transcription, advice = config.audio.input.transcription, "send session.type 'transcription'"
+    if not CAPTIONS.isdisjoint(config.include or ()):
+        raise InvalidEvent(f"only transcription sessions have captions: {advice}", param="include")
+    if transcription is not None and transcription.clean:
+        message = f"only what is dictated to a transcription session is cleaned up: {advice}"
+        raise InvalidEvent(message, param="audio.input.transcription.clean")
 
 
 def _check_tool_names(config: SessionConfig) -> None:

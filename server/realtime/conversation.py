@@ -109,9 +109,7 @@ class RealtimeConversation:
         self._mcp = McpTools(
             send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own, allowed
         )
-        self._writer = EventWriter(
-            send, self._config, lambda: history.items, context.observers, slot, self._mcp, context.captions
-        )
+        self._writer = EventWriter(send, self._config, lambda: history.items, context, slot, self._mcp)
         self.session = VoiceSession(
             self._language_model,
             context.speech_models,
@@ -127,7 +125,7 @@ class RealtimeConversation:
             own.connect(self.session.announce)
         if restored is None:
             send(server_event("session.created", session=self._session_object()))
-        self._share_captions()
+        self._writer.begin_extensions()
         self._connect_mcp_servers(self._config)
 
     def _evidence(self, documents: SharedDocuments) -> DocumentEvidence:
@@ -173,7 +171,7 @@ class RealtimeConversation:
 
     async def close(self) -> None:
         """End the conversation: the client has disconnected."""
-        self._writer.captions.close()
+        await self._writer.close()
         await self._mcp.close()
         await self.session.close()
         self._count_audio()
@@ -234,10 +232,6 @@ class RealtimeConversation:
     def _offer_resumption(self) -> None:
         if self.resumable and self._resume_token:
             self._send(server_event("rejoinder.resume", token=self._resume_token))
-
-    def _share_captions(self) -> None:
-        if self._writer.includes("rejoinder.listeners"):
-            self._writer.captions.share()
 
     async def _dispatch(self, client_event: protocol.ClientEvent) -> None:
         await self._mcp.own_listed()  # they are part of the configuration that earlier events made
@@ -319,7 +313,7 @@ class RealtimeConversation:
         self._connect_mcp_servers(config)
         self._apply_config()
         self._send(server_event("session.updated", session=self._session_object()))
-        self._share_captions()
+        self._writer.begin_extensions()
         if not was_resumable:
             self._offer_resumption()
 

@@ -106,6 +106,8 @@ class AudioTranscription(SparseModel):
     languages: WithoutEffect[list[str]] = Field(None, max_length=64)
     keywords: WithoutEffect[list[str]] = Field(None, max_length=256)
     delay: WithoutEffect[Literal["minimal", "low", "medium", "high", "xhigh"]] = None
+    clean: bool | None = None
+    """Extension: a transcription session cleans up what is dictated, and sends `rejoinder.clean`."""
 
 
 class NoiseReduction(SparseModel):
