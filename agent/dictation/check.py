@@ -21,6 +21,12 @@ _CORRECTS = frozenset(
 )
 """Words with which speakers correct themselves. What they correct may be left out."""
 
+_CUES = frozenset("sorry wait scratch make mean meant correction actually rather oops".split())
+"""The ones of them that stand before what is right. "No" may also be an answer, and "not" stands before what is wrong."""
+
+_KEPT_SHARE = 0.6
+"""How much of what follows the last one must be there."""
+
 _LOST_SHARE, _CORRECTED_SHARE = 0.35, 0.75
 """How many of the words that are no fillers may be left out, without and with a correction."""
 
@@ -42,11 +48,22 @@ def objection(raw: str, clean: str) -> str:
     lost_numbers = [word for word in said if word[0].isdigit() and word not in kept and word not in _FILLERS]
     if lost_numbers and not corrects:
         return f"the number {lost_numbers[0]} is missing"
+    right = [word for word in _corrected_to(said) if word not in _FILLERS]
+    missing = [word for word in right if word not in kept]
+    if len(missing) > (1 - _KEPT_SHARE) * len(right) or any(word[0].isdigit() for word in missing):
+        return f"the correction to {' '.join(right)!r} is missing"
     content = [word for word in said if word not in _FILLERS]
     lost = [word for word in content if word not in kept]
     if len(lost) > max(1, (_CORRECTED_SHARE if corrects else _LOST_SHARE) * len(content)):
         return f"{len(lost)} of {len(content)} words are missing"
     return ""
+
+
+def _corrected_to(said: list[str]) -> list[str]:
+    """What follows the last correction, up to what it says is wrong."""
+    cue = max((number for number, word in enumerate(said) if word in _CUES), default=len(said))
+    after = said[cue + 1 :]
+    return after[: after.index("not")] if "not" in after else after
 
 
 def _words(text: str) -> list[str]:

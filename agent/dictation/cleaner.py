@@ -32,6 +32,8 @@ _CORRECTIONS = frozenset(
 )  # fmt: skip
 """How a sentence begins that may correct the one before it."""
 
+_HESITATIONS = frozenset("um uh er erm uhm hm hmm".split())
+
 _INSTRUCTIONS = (
     "You clean up dictated text. Remove fillers (um, uh, you know, like), repeated words and false starts. When the "
     "speaker corrects something, keep only the corrected version. Write enumerations as lists. Keep all other words "
@@ -47,6 +49,13 @@ _EXAMPLES = (
         "For the trip we need:\n1. The tickets.\n2. Two passports.\n3. Some cash.",
     ),
     ("Ask Julia, sorry, ask Martin to lock the door, you know.", "Ask Martin to lock the door."),
+    ("We need ten plates, sorry, twelve plates for the party.", "We need twelve plates for the party."),
+    ("The doctor comes at two. Sorry, the doctor comes at quarter to three.", "The doctor comes at quarter to three."),
+    ("I think, you know, she's kind of tired, you know?", "I think she's tired."),
+    ("They have a big, they have three dogs that bark all night.", "They have three dogs that bark all night."),
+    ("Mix one spoon of honey, no wait, two spoons of honey, and milk.", "Mix two spoons of honey, and milk."),
+    ("Go past the bank, then left. No, right at the bakery.", "Go past the bank, then right at the bakery."),
+    ("I'd love to, I mean, I'd rather stay at home.", "I'd rather stay at home."),
     ("I want to go, I wanted to thank you for the 30 roses.", "I wanted to thank you for the 30 roses."),
     ("No, I can't come to the office today.", "No, I can't come to the office today."),
     ("Things to bring: a ball, a net, and a whistle.", "Things to bring:\n- A ball\n- A net\n- A whistle"),
@@ -89,7 +98,7 @@ class DictationCleaner:
     async def clean(self, raw: str) -> CleanText:
         """Rewrite a dictation. If the language model fails, it stays as it was said."""
         passages, objections = list[str](), list[str]()
-        for passage in _passages(raw):
+        for passage in _passages(without_hesitations(raw)):
             try:
                 text = await self._rewrite(passage)
             except (ValueError, RuntimeError) as error:
@@ -111,9 +120,24 @@ class DictationCleaner:
         return text.strip()
 
 
+def without_hesitations(raw: str) -> str:
+    """The text without sounds that are no words: a small model copies the rest in fewer steps."""
+    kept = list[str]()
+    for word in raw.split():
+        if _plain(word) not in _HESITATIONS:
+            kept.append(word)
+        elif word.endswith(_SENTENCE_ENDS) and kept and not kept[-1].endswith(_SENTENCE_ENDS):
+            kept[-1] = kept[-1].rstrip(",") + word[-1]
+    return " ".join(kept)
+
+
+def _plain(word: str) -> str:
+    return "".join(character for character in word.lower() if character.isalpha() or character == "'")
+
+
 def corrects_what_precedes(raw: str) -> bool:
     """Whether a sentence may correct the one before it, which is then to be rewritten together with it."""
-    words = tuple("".join(c for c in word if c.isalpha() or c == "'") for word in raw.lower().split()[:2])
+    words = tuple(map(_plain, raw.split()[:2]))
     return words in _CORRECTIONS or words[:1] in _CORRECTIONS
 
 

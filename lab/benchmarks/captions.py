@@ -6,9 +6,9 @@
 
 The sentences of the held-out corpus, in real time, to a server of their own. The moments at which their words end are
 found by the recognizer's alignment of what was said. With `--conversation`, somebody talks to the assistant meanwhile.
-`--simulated` runs one session on a virtual clock, on which a transcription takes the processor time that it used: what a
-core of its own would give, on a machine that others use as well. `--hour` sends an hour to one session of this process
-as fast as it can be transcribed.
+`--simulated` runs sessions on a virtual clock, one after the other. A transcription takes the processor time there that
+it used: what a core of its own would give, on a machine that others use as well. `--hour` sends an hour to one session
+of this process as fast as it can be transcribed. `--built-in` takes the report's own corpus, to tune with.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ import numpy as np
 from rich.console import Console
 from websockets.asyncio.client import connect
 
-from lab.report.corpus import SpokenTurn, select_turns
+from lab.report.corpus import SpokenTurn, built_in, select_turns
+from lab.report.corpus_voices import default_voices
 from lab.report.own_server import own_server
 from lab.report.realtime_client import connect_realtime, speak_turns
 from lab.report.recordings import HELD_OUT, from_folder
+from model.hub.store import ModelStore, cache_folder
 from server.processor import ProcessorUse, cpu_name
 from server.serving.options import ModelOptions
+from server.serving.runtime import locate_model
 from server.serving.speech import load_speech_models
 from tests.fakes import FakeLanguageModel, run_on_virtual_clock
 from voice import events
@@ -51,6 +54,7 @@ from voice.playback import SessionSettings
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 from voice.timing import Timing
+from voice.tts import Voice
 from voice.turn_machine import TurnRules
 
 _BLOCK_S, _PAUSE_S = 0.02, 1.2
@@ -269,13 +273,20 @@ async def hour(models: SpeechModels, audio: Samples, seconds: float) -> None:
             await session.wait_for_capacity()
         if number / 50 >= report_s:
             memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {stable} words, {corrected} corrected, the last one "
-                  f"until {last_s:.1f} s, {time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
+            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {stable} words, {corrected} corrected, the last "
+                  f"one until {last_s:.1f} s, {time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
             report_s += 600
     await asyncio.sleep(3)
     await session.close()
     print(f"{stable} words, {corrected} corrected, the last one until {last_s:.1f} of {seconds:.0f} s, "
           f"{time.monotonic() - began:.0f} s passed")  # fmt: skip
+
+
+def own_corpus() -> list[SpokenTurn]:
+    """The report's corpus, in the voices that are installed."""
+    voices = default_voices(ModelStore())
+    return built_in(lambda name: Voice(locate_model(name, Console(stderr=True), kind="voice")),
+                    cache_folder() / "report", voices)  # fmt: skip
 
 
 def _percentiles(values: Sequence[float]) -> str:
@@ -291,10 +302,12 @@ def main() -> None:
     parser.add_argument("--conversation", action="store_true", help="and a conversation next to them")
     parser.add_argument("--seconds", type=float, default=3600, help="length of the hour")
     parser.add_argument("--simulated", action="store_true", help="processor time instead of a clock")
+    parser.add_argument("--built-in", action="store_true", help="the report's own corpus")
     parser.add_argument("--hour", action="store_true", help="an hour, faster than real time")
     parser.add_argument("--server-option", action="append", default=[], help="of the server, such as --model=NAME")
     arguments = parser.parse_args()
-    corpus = [turn for turn in from_folder(HELD_OUT) if turn.text and turn.background is None]
+    turns = from_folder(HELD_OUT) if not arguments.built_in else own_corpus()
+    corpus = [turn for turn in turns if turn.text and turn.background is None]
     models = load_speech_models(ModelOptions(), Console(stderr=True))
     chosen = [select_turns(corpus, (), arguments.turns, seed) for seed in range(arguments.sessions)]
     scripts = [script(turns, models.recognizer) for turns in chosen]
@@ -302,7 +315,7 @@ def main() -> None:
         asyncio.run(hour(models, scripts[0][0], arguments.seconds))
         return
     if arguments.simulated:
-        report([run_on_virtual_clock(lambda: simulate(models, *one)) for one in scripts])
+        report([run_on_virtual_clock(partial(simulate, models, *one)) for one in scripts])
         return
     questions = [turn for turn in corpus if turn.expected == "answer" and turn.overlap is None]
     asyncio.run(measure(arguments, select_turns(questions, (), arguments.turns // 2, 7), scripts))
