@@ -83,7 +83,7 @@ class CaptionedUtterance(Utterance):
         number = number or self.new_request()
         with self._final_lock if early else nullcontext():
             try:
-                until, heard = self._hear(FINAL_WINDOW if early else INTERIM_WINDOW, None, number)
+                until, heard = self._hear(FINAL_WINDOW if early else EncoderWindow(6, 1.0), None, number)
             except TranscriptionCancelled:
                 return None
             with self._state_lock:

@@ -22,7 +22,10 @@ _CORRECTS = frozenset(
 """Words with which speakers correct themselves. What they correct may be left out."""
 
 _CUES = frozenset("sorry wait scratch make mean meant correction actually rather oops".split())
-"""The ones of them that stand before what is right. "No" may also be an answer, and "not" stands before what is wrong."""
+"""Those that stand before what is right: "no" may also be an answer, and "not" stands before what is wrong."""
+
+_LIGHT = frozenset("that it it's the a an to is was better".split())
+"""Words around what a correction says, as in "make that Tuesday"."""
 
 _KEPT_SHARE = 0.6
 """How much of what follows the last one must be there."""
@@ -48,7 +51,7 @@ def objection(raw: str, clean: str) -> str:
     lost_numbers = [word for word in said if word[0].isdigit() and word not in kept and word not in _FILLERS]
     if lost_numbers and not corrects:
         return f"the number {lost_numbers[0]} is missing"
-    right = [word for word in _corrected_to(said) if word not in _FILLERS]
+    right = [word for word in _corrected_to(said) if word not in _FILLERS | _LIGHT]
     missing = [word for word in right if word not in kept]
     if len(missing) > (1 - _KEPT_SHARE) * len(right) or any(word[0].isdigit() for word in missing):
         return f"the correction to {' '.join(right)!r} is missing"
