@@ -2,9 +2,8 @@
 
 import { CaptionText, textOf } from "./caption_text.js";
 import { drawSoon } from "./drawing.js";
-import { keyHeaders, storedKey } from "./key.js";
-import { Realtime } from "./realtime.js";
-import { INSECURE_CONTEXT, Microphone } from "./sound.js";
+import { keyHeaders } from "./key.js";
+import { Recording, copy, notice, phase } from "./recording.js";
 import { cuesOf, toSrt, toVtt } from "./subtitles.js";
 
 const LIVE_WORDS = 40; // more than two lines hold
@@ -15,16 +14,6 @@ const text = new CaptionText();
 const lines = new Map(); // item id → line of the scrollback
 const id = new URLSearchParams(location.search).get("captions");
 const changed = new Set();
-
-function notice(message = "") {
-  $("notice").textContent = message;
-  $("notice").hidden = !message;
-}
-
-function phase(name, label) {
-  $("phase").dataset.phase = name;
-  $("phase").textContent = label;
-}
 
 function onCaption(event) {
   changed.add(text.apply(event));
@@ -82,77 +71,29 @@ $("vtt").onclick = () => save("captions.vtt", "text/vtt", toVtt(cuesOf(text.word
 
 // The speaker.
 
-const microphone = new Microphone((block) => realtime.sendAudio(block), stop);
-const realtime = new Realtime({ session, history: () => [], apiKey: storedKey });
-let context;
 let shared;
 let startedAt;
 let sessionId;
 
-function session() {
-  const include = ["rejoinder.caption", "rejoinder.listeners", "rejoinder.phase", "rejoinder.resume"];
-  return { type: "transcription", include, audio: { input: { format: { type: "audio/pcm", rate: microphone.rate } } } };
-}
-
-async function start() {
-  notice();
-  $("start").disabled = true;
-  try {
-    await microphone.open();
-    context = new AudioContext({ latencyHint: "interactive" });
-    await microphone.connect(context);
-    await context.resume();
-    realtime.connect();
-    $("start").textContent = "Stop";
-  } catch (error) {
-    await stop();
-    notice(error.message);
-  } finally {
-    $("start").disabled = false;
-  }
-}
-
-async function stop() {
-  realtime.close();
-  await microphone.close();
-  await context?.close();
-  context = undefined;
-  $("start").textContent = "Start";
-  $("share").disabled = true;
-  phase("off", "Stopped");
-}
-
-function listen() {
-  const on = (type, handler) => realtime.addEventListener(type, ({ detail }) => handler(detail));
-  on("session.created", ({ session: { id: created } }) => {
+function speak() {
+  const recording = new Recording({
+    label: "Start",
+    session: () => ({ include: ["rejoinder.caption", "rejoinder.listeners"] }),
+    onstop: () => { $("share").disabled = true; },
+  });
+  recording.on("session.created", ({ session: { id: created } }) => {
     startedAt ??= performance.now();
     if (created !== sessionId) text.offset = (performance.now() - startedAt) / 1000;
     sessionId = created;
-    phase("listening", "Listening");
   });
-  on("rejoinder.phase", ({ phase: name }) => {
-    if (name === "user_speaking") phase("user_speaking", "Speaking");
-    else phase("listening", "Listening");
-  });
-  on("rejoinder.caption", onCaption);
-  on("rejoinder.listeners", ({ captions, ticket, listeners }) => {
+  recording.on("rejoinder.caption", onCaption);
+  recording.on("rejoinder.listeners", ({ captions, ticket, listeners }) => {
     shared = `${location.origin}${location.pathname}?captions=${captions}#key=${ticket}`;
     $("share").disabled = false;
     $("listeners").textContent = listeners === 1 ? "1 listener" : `${listeners} listeners`;
     $("listeners").hidden = !listeners;
   });
-  on("error", ({ error }) => notice(error.message));
-  on("lost", ({ rejected, reason }) => {
-    notice(rejected ? `The server refused the connection: ${reason}` : "The connection is lost. Connecting again…");
-  });
-  on("session.updated", () => notice());
-  $("start").onclick = () => (context ? stop() : start());
-  $("share").onclick = async () => {
-    await navigator.clipboard.writeText(shared);
-    $("share").textContent = "Copied";
-    setTimeout(() => { $("share").textContent = "Copy link for listeners"; }, 1500);
-  };
-  if (!window.isSecureContext) notice(INSECURE_CONTEXT);
+  $("share").onclick = () => copy($("share"), shared);
 }
 
 // A listener.
@@ -199,5 +140,5 @@ async function* chunks(stream) {
 }
 
 if (id) follow();
-else listen();
-window.captions = { text, realtime, cuesOf, toSrt, toVtt, onCaption, link: () => shared }; // for tests
+else speak();
+window.captions = { text, link: () => shared }; // for tests
