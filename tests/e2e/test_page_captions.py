@@ -1,4 +1,4 @@
-"""The caption view, a listener of it, and the dictation, in Chromium. The recognizer and the language model are fakes."""
+"""The caption view, a listener of it, and the dictation, in Chromium. The speech recognizer is a fake."""
 
 from __future__ import annotations
 
