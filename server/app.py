@@ -33,6 +33,7 @@ from server.context import ServerContext
 from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
+from server.realtime.caption_writer import captions_route
 from server.realtime.client_secrets import ClientSecrets, client_secret_route
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
@@ -115,6 +116,7 @@ def build_app(
             *operations_routes(context),
             WebSocketRoute("/v1/realtime", realtime),
             client_secret_route(context, client_secrets),
+            captions_route(context),
             *text_routes,
             *bulk_routes,
             *telephony_routes(telephony),

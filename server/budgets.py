@@ -46,6 +46,9 @@ not left for so long."""
 TOOL_LISTS = Budget(1 << 20, CONVERSATION.seconds)
 """Lists of tools and approvals, which a client can retrieve. Each new configuration of a server makes another list."""
 
+CAPTIONS = Budget(2 << 20, CONVERSATION.seconds)
+"""What listeners who come late get of a session: an hour of fast talk as JSON. The oldest turns are forgotten first."""
+
 # Of one request; the total is of those that are arriving.
 WEBHOOK = Budget(64 << 10, 30.0, 4 << 20)
 """Carriers send a few hundred bytes."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
+from agent.dictation.cleaner import DictationCleaner
 from agent.language_model import LanguageModel
 from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
@@ -18,6 +20,7 @@ from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site,
 from server.batch_store import BatchStore
 from server.budgets import CONVERSATION
 from server.embedder import SharedEmbedder
+from server.caption_broadcasts import CaptionBroadcasts
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store import SharedRecords
@@ -83,6 +86,7 @@ class ServerContext:
         tool_access: who may call which of the tools.
         batches: the files and batches of the text API.
         embedder: the embedding model of the text API.
+        captions: the sessions whose captions others may read.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -105,6 +109,12 @@ class ServerContext:
     tool_access: ToolAccess = field(default_factory=ToolAccess)
     batches: BatchStore = field(default_factory=BatchStore)
     embedder: SharedEmbedder = field(default_factory=SharedEmbedder)
+    captions: CaptionBroadcasts = field(default_factory=CaptionBroadcasts)
+
+    @cached_property
+    def dictation(self) -> DictationCleaner:
+        """Cleans up dictations. All of them share what it has read of its instructions."""
+        return DictationCleaner(self.new_language_model())
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

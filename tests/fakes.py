@@ -109,6 +109,16 @@ class FakeRecognizer:
     def words(self, audio: Samples, text: str) -> list[Word]:
         return [Word(word, n, n + 1, (TokenLogprob(f" {word}", -0.5),)) for n, word in enumerate(text.split())]
 
+    def timed_words(
+        self,
+        audio: Samples,
+        window: EncoderWindow | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        names: KnownNames = NO_NAMES,
+    ) -> list[Word]:
+        found = self.transcribe(audio, window, is_cancelled, names)
+        return [word for segment in found for word in self.words(audio, segment.text)]
+
     def known_names(self, names: Iterable[str]) -> KnownNames:
         self.names = list(names)
         return NO_NAMES

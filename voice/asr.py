@@ -9,7 +9,6 @@ to `encode` and `generate`. Timestamps stay enabled: on a short window they keep
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from copy import copy
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.compared_words import common_prefix, remove_repetitions, same_words
 from voice.known_names import NO_NAMES, KnownNames, Replacement
 from voice.speech_device import CPU, SpeechDevice
 from voice.word_alignment import Word, align_words, without_pauses
@@ -108,10 +108,16 @@ class TranscriptionCancelled(Exception):
 
 @dataclass(frozen=True)
 class InterimTranscript:
-    """The transcript so far: `stable` only grows, `unstable` may still change."""
+    """The transcript so far: `stable` only grows, `unstable` may still change.
+
+    Attributes:
+        words: all of it with times, for captions; the first `num_stable` are stable.
+    """
 
     stable: str
     unstable: str
+    words: tuple[Word, ...] = ()
+    num_stable: int = 0
 
     @property
     def text(self) -> str:
@@ -197,17 +203,36 @@ class Recognizer:
         Raises:
             TranscriptionCancelled: `is_cancelled` returned true.
         """
+        return self._transcribe(audio, window, is_cancelled, names)[1]
+
+    def timed_words(
+        self,
+        audio: Samples,
+        window: EncoderWindow = FINAL_WINDOW,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        names: KnownNames = NO_NAMES,
+    ) -> list[Word]:
+        """The transcript of `audio` as words with times and probabilities: `transcribe` and `words` with one run of the
+        encoder."""
+        encoded, segments = self._transcribe(audio, window, is_cancelled, names)
+        text = " ".join(segment.text for segment in segments)
+        return without_pauses(self._align(audio, encoded, text), audio) if text and encoded is not None else []
+
+    def _transcribe(
+        self, audio: Samples, window: EncoderWindow, is_cancelled: Callable[[], bool], names: KnownNames
+    ) -> tuple[StorageView | None, list[Segment]]:
+        """The encoded audio, and its transcript."""
         audio = audio[: int(_MAX_SPEECH_S * RECOGNITION_RATE)]
         if not len(audio):
-            return []
+            return None, []
         seconds = len(audio) / RECOGNITION_RATE
         encoded, result = self._generate(audio, window, 1, is_cancelled)
         if result.scores[0] < window.retry_below_logprob:
             encoded, result = self._generate(audio, _RETRY_WINDOW, _RETRY_BEAMS, is_cancelled)
         if result.no_speech_prob > _NO_SPEECH_PROBABILITY and result.scores[0] < _NO_SPEECH_LOGPROB:
-            return []
+            return None, []
         segments = self._segments(result.sequences_ids[0], seconds)
-        return self._with_name(audio, encoded, segments, names)
+        return encoded, self._with_name(audio, encoded, segments, names)
 
     def _with_name(
         self, audio: Samples, encoded: StorageView, segments: list[Segment], names: KnownNames
@@ -392,14 +417,14 @@ class Utterance:
         return self._finished[-1].end if self._finished else 0
 
     def _update_stable(self, words: list[str]) -> None:
-        prefix = _common_prefix(words, self._last_words)
+        prefix = common_prefix(words, self._last_words)
         self._last_words = words
-        if len(prefix) > len(self._stable) and _same(prefix[: len(self._stable)], self._stable):
+        if len(prefix) > len(self._stable) and same_words(prefix[: len(self._stable)], self._stable):
             self._stable = prefix
 
     def _interim_transcript(self) -> InterimTranscript:
         num_stable = len(self._stable)
-        unstable = self._last_words[num_stable:] if _same(self._last_words[:num_stable], self._stable) else []
+        unstable = self._last_words[num_stable:] if same_words(self._last_words[:num_stable], self._stable) else []
         return InterimTranscript(" ".join(self._stable), " ".join(unstable))
 
     def _words(self, window: EncoderWindow, until: int | None, number: int) -> list[str]:
@@ -443,39 +468,3 @@ def _replaced(segments: list[Segment], by: Replacement) -> list[Segment]:
         replaced.append(segment)
         start += len(words)
     return replaced
-
-
-def remove_repetitions(text: str, *, strict: bool = False) -> str:
-    """Cut the text after the first occurrence of a phrase that a runaway decoder repeats.
-
-    Args:
-        strict: two occurrences of a phrase of three or more words already count as a loop. For text that the decoder
-            did not close with a timestamp, or that is faster than people speak. Otherwise people may repeat
-            themselves: a loop is three occurrences, or six of a single word.
-    """
-    words = text.split()
-    normalized = [_normalize(word) for word in words]
-    for length in range(1, len(words) // 2 + 1):
-        needed = 6 if length == 1 else 2 if strict and length >= 3 else 3
-        for start in range(len(words) - length * needed + 1):
-            phrase = normalized[start : start + length]
-            if all(normalized[start + n * length : start + (n + 1) * length] == phrase for n in range(1, needed)):
-                return " ".join(words[: start + length])
-    return text
-
-
-def _normalize(word: str) -> str:
-    return re.sub(r"[^\w']", "", word.lower())
-
-
-def _same(a: list[str], b: list[str]) -> bool:
-    return [_normalize(word) for word in a] == [_normalize(word) for word in b]
-
-
-def _common_prefix(new: list[str], old: list[str]) -> list[str]:
-    count = 0
-    for a, b in zip(new, old, strict=False):
-        if _normalize(a) != _normalize(b):
-            break
-        count += 1
-    return new[:count]

@@ -71,7 +71,7 @@ class EndpointEvidence:
         pause = self._forms.pause_after(prompt) if text else None
         if pause is not None:
             return _dictation(pause, rules.timing)
-        if text and not rules.silence_only:
+        if text and not rules.silence_only and speculation.settings.read_ahead:
             if speculation.response is not None:
                 await speculation.response.requested.wait()  # so that both share a forward pass
             text_probability = await self._judge_words(text)

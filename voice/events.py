@@ -57,11 +57,17 @@ class IdleTimeout(SessionEvent):
 
 @dataclass(frozen=True)
 class PartialTranscript(SessionEvent):
-    """The interim transcript of a turn in progress: `stable` only grows, `unstable` may still change."""
+    """The interim transcript of a turn in progress: `stable` only grows, `unstable` may still change.
+
+    Attributes:
+        words: all of it, if the settings ask for captions; the first `num_stable` are stable.
+    """
 
     item_id: str
     stable: str
     unstable: str
+    words: tuple[Word, ...] = ()
+    num_stable: int = 0
 
 
 @dataclass(frozen=True)

@@ -103,5 +103,6 @@ class InterimTranscriber:
             return
         if not early:
             self._schedule.last_duration_ms = (self._context.clock() - started) * 1000
-        self._context.emit(events.PartialTranscript(item_id, transcript.stable, transcript.unstable))
+        stable, unstable, words = transcript.stable, transcript.unstable, transcript.words
+        self._context.emit(events.PartialTranscript(item_id, stable, unstable, words, transcript.num_stable))
         self._on_text(transcript.text)

@@ -29,6 +29,7 @@ class SessionSettings(ResponseOptions):
     Attributes:
         language: of the user, as a two-letter code.
         word_details: whether final transcripts come with the times and probabilities of their words.
+        captions: whether interim transcripts do, too.
         detect_turns: whether silence ends a turn; otherwise the client commits turns.
         read_ahead: whether the language model reads along; it need not where nobody will request a response.
         truncation: what happens when the conversation outgrows the language model's context.
@@ -38,6 +39,7 @@ class SessionSettings(ResponseOptions):
     rules: TurnRules = field(default_factory=TurnRules)
     language: str = "en"
     word_details: bool = False
+    captions: bool = False
     detect_turns: bool = True
     read_ahead: bool = True
     truncation: Truncation = field(default_factory=Truncation)

@@ -401,7 +401,9 @@ class VoiceSession:
         instructions, *said = self.history.messages(self.settings.instructions)
         texts = [message.content for message in (instructions, *said[-_NAMED_MESSAGES:])]
         others = self._planner.names()
-        return self._speech_models.new_utterance(self.settings.language, lambda: [*names_in(texts), *others])
+        return self._speech_models.new_utterance(
+            self.settings.language, lambda: [*names_in(texts), *others], captions=self.settings.captions
+        )
 
     # The end of a turn.
 

@@ -15,6 +15,7 @@ import numpy as np
 from voice.asr import Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.vad import Silero, bundled_silero
+from voice.captions import CaptionedUtterance
 from voice.clauses import Clause, ClauseSplitter
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import CPU, SpeechDevice
@@ -51,14 +52,17 @@ class SpeechModels:
     turn_detection_executor: Executor
     apology: tuple[str, Samples] | None = None
 
-    def new_utterance(self, language: str, names: Callable[[], Sequence[str]] = tuple) -> Utterance:
+    def new_utterance(
+        self, language: str, names: Callable[[], Sequence[str]] = tuple, *, captions: bool = False
+    ) -> Utterance:
         """The transcription of a turn in a language, a two-letter code.
 
         Args:
             names: delivers those that the user may say, the most likely ones first. Called when they are needed, on
                 the thread that transcribes.
+            captions: whether its interim transcripts have words with times.
         """
-        return Utterance(self.recognizer.for_language(language), names)
+        return (CaptionedUtterance if captions else Utterance)(self.recognizer.for_language(language), names)
 
     async def speech(self, text: str, voice: Voice, speed: float) -> AsyncIterator[Samples]:
         """A text, spoken clause by clause: [T] float32 at 24 kHz each."""

@@ -63,6 +63,11 @@ class Word:
     end_s: float
     tokens: tuple[TokenLogprob, ...]
 
+    @property
+    def confidence(self) -> float:
+        """The probability that its tokens have on average, geometrically; 0 to 1."""
+        return math.exp(sum(token.logprob for token in self.tokens) / len(self.tokens)) if self.tokens else 0.0
+
     def shifted(self, seconds: float) -> Word:
         """The word in audio that begins so much earlier."""
         return replace(self, start_s=self.start_s + seconds, end_s=self.end_s + seconds)

@@ -13,7 +13,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from server.access.admission import Admission
+from agent.dictation.cleaner import CleanText
 from server.access.keys import ApiKey
 from server.access.usage import Usage, current_meter
 from server.api_errors import APIError, read_json
@@ -22,6 +22,7 @@ from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, S
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from server.chat_completions.requests import RequestLimit
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
+from server.context import ServerContext
 from server.request_body import limited
 from server.response_format import StrictModel, VoiceID
 from voice.asr import Segment
@@ -40,6 +41,9 @@ MAX_SPEECH_CHARACTERS = 4096
 
 _TRANSCRIPT_FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
 
+_CLEAN_FORMATS = ("json", "verbose_json")
+"""They have room for the raw words."""
+
 _IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
 
 
@@ -47,15 +51,13 @@ class Transcriptions:
     """Transcribes recordings, one at a time: live conversations need the recognizer too.
 
     Args:
-        admission: knows how much of its day a key has left.
+        context: its speech models transcribe, and its admission knows how much of its day a key has left.
         limit: counts the recordings from before their first byte is read.
     """
 
-    def __init__(
-        self, speech_models: SpeechModels, admission: Admission, decoder: RecordingDecoder, limit: RequestLimit
-    ) -> None:
-        self._speech_models, self._admission, self._decoder = speech_models, admission, decoder
-        self._limit, self._turn = limit, asyncio.Lock()
+    def __init__(self, context: ServerContext, decoder: RecordingDecoder, limit: RequestLimit) -> None:
+        self._context, self._speech_models, self._admission = context, context.speech_models, context.admission
+        self._decoder, self._limit, self._turn = decoder, limit, asyncio.Lock()
 
     async def handle(self, request: Request) -> Response:
         """One request. Raises APIError, Refused, ClientDisconnect."""
@@ -70,7 +72,9 @@ class Transcriptions:
 
             async def transcript() -> Response:
                 async with transcribing as (seconds, segments):
-                    return _transcript([segment async for segment in segments], response_format, language, seconds)
+                    found = [segment async for segment in segments]
+                clean = await self._clean(found) if fields.get("clean") == "true" else None
+                return _transcript(found, response_format, language, seconds, clean)
 
             return await unless_disconnected(request, transcript())
 
@@ -89,6 +93,10 @@ class Transcriptions:
             found = transcribe_recording(recognizer, audio, models.recognition_executor)
             async with aclosing(found) as segments:  # type: ignore[type-var]
                 yield seconds, segments
+
+    async def _clean(self, segments: list[Segment]) -> CleanText:
+        self._context.dictation.prepare()
+        return await self._context.dictation.clean(_text(segments))
 
     async def _decode(self, data: bytes, key: ApiKey | None) -> PCM16:
         left_s = self._admission.seconds_left(key)
@@ -115,7 +123,7 @@ async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
 
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:
     """The response format and the language. Raises APIError if a field asks for something else than there is."""
-    unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream"}
+    unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream", "clean"}
     if unknown:
         name = min(unknown)
         raise APIError(400, f"there is no parameter {name!r}", name, "unknown_parameter")
@@ -129,11 +137,25 @@ def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str
     response_format = fields.get("response_format", "json")
     if response_format not in _TRANSCRIPT_FORMATS:
         raise APIError(400, f"response_format must be one of {', '.join(_TRANSCRIPT_FORMATS)}", "response_format")
+    if fields.get("clean", "false") not in ("true", "false"):
+        raise APIError(400, "clean must be true or false", "clean")
+    if fields.get("clean") == "true":
+        if response_format not in _CLEAN_FORMATS or fields.get("stream") == "true":
+            formats = " or ".join(_CLEAN_FORMATS)
+            raise APIError(400, f"with clean, ask for response_format {formats}, without stream", "clean")
+        if language != "en":
+            raise APIError(400, f"only English can be cleaned up, not {language!r}", "clean")
     return response_format, language
 
 
-def _transcript(segments: list[Segment], response_format: str, language: str, seconds: float) -> Response:
-    text = " ".join(segment.text for segment in segments)
+def _text(segments: list[Segment]) -> str:
+    return " ".join(segment.text for segment in segments)
+
+
+def _transcript(
+    segments: list[Segment], response_format: str, language: str, seconds: float, clean: CleanText | None = None
+) -> Response:
+    text = _text(segments) if clean is None else clean.text
     if response_format == "text":
         return PlainTextResponse(text + "\n")
     if response_format == "srt":
@@ -141,14 +163,15 @@ def _transcript(segments: list[Segment], response_format: str, language: str, se
     if response_format == "vtt":
         return PlainTextResponse("\n".join(("WEBVTT\n", *(_cue(segment, ".") for segment in segments))))
     usage = {"type": "duration", "seconds": max(1, round(seconds))}
+    raw = {} if clean is None else {"raw": clean.raw, "objection": clean.objection or None}
     if response_format == "json":
-        return JSONResponse({"text": text, "usage": usage})
+        return JSONResponse({"text": text, **raw, "usage": usage})
     details = [
         {"id": n, "start": segment.start_s, "end": segment.end_s, "text": segment.text}
         for n, segment in enumerate(segments)
     ]
     return JSONResponse(
-        {"task": "transcribe", "language": language, "duration": seconds, "text": text, "segments": details,
+        {"task": "transcribe", "language": language, "duration": seconds, "text": text, **raw, "segments": details,
          "usage": usage}
     )  # fmt: skip
 

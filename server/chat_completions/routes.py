@@ -37,7 +37,7 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
         context.admission, MAX_RECORDINGS, "too_many_recordings", "recordings are being transcribed"
     )
     speech = Speech(context.speech_models)
-    transcriptions = Transcriptions(context.speech_models, context.admission, decoder, recordings)
+    transcriptions = Transcriptions(context, decoder, recordings)
     routes = [
         Route("/v1/audio/speech", endpoint(context, speech.handle), methods=["POST"]),
         Route("/v1/audio/transcriptions", endpoint(context, transcriptions.handle), methods=["POST"]),

@@ -12,6 +12,7 @@ from chat.types import Effort, NamedTool, Tool, ToolChoice, Truncation
 from server.budgets import SESSION_CONFIG
 from server.realtime.events import ResponseCreateParams
 from server.realtime.session_config import (
+    CAPTIONS,
     WORD_DETAILS,
     AudioConfig,
     FunctionTool,
@@ -25,6 +26,7 @@ from server.realtime.session_config import (
     TranscriptionSessionConfig,
 )
 from server.realtime.validation import InvalidEvent
+from voice.captions import caption_timing
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
 from voice.timing import Timing
@@ -70,6 +72,7 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
     except ValidationError as error:
         raise InvalidEvent.from_validation(error) from None
     _check_tool_names(updated)
+    _check_no_transcription_fields(updated)
     return updated
 
 
@@ -108,6 +111,15 @@ def _default_realtime(config: SessionConfig) -> dict[str, Any]:
 def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
     current = {"type": "transcription", "audio": {"input": config.audio.input.model_dump()}, "include": config.include}
     updated = TranscriptionSessionConfig.model_validate(_merge(current, patch))
+    if updated.audio.input.turn_detection is None and not CAPTIONS.isdisjoint(updated.include or ()):
+        message = "captions need turn detection: their times count from the audio in which a turn was detected"
+        raise InvalidEvent(message, param="audio.input.turn_detection")
+    transcription = updated.audio.input.transcription
+    if transcription is not None and transcription.clean and transcription.language != "en":
+        message = (
+            f"only English can be cleaned up, not {transcription.language!r}: leave clean out, or change the language"
+        )
+        raise InvalidEvent(message, param="audio.input.transcription.clean")
     audio = AudioConfig(input=updated.audio.input, output=config.audio.output)
     return SessionConfig(type="transcription", model=config.model, audio=audio, include=updated.include)
 
@@ -142,7 +154,7 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
     Args:
         mcp_tools: by the label of their server.
     """
-    detection = config.audio.input.turn_detection
+    detection, captions = config.audio.input.turn_detection, not CAPTIONS.isdisjoint(config.include or ())
     rules = TurnRules()
     if isinstance(detection, ServerVAD):
         timing = Timing(end_silence_ms=detection.silence_duration_ms, prefix_ms=detection.prefix_padding_ms)
@@ -153,7 +165,7 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
         create, interrupt = detection.create_response, detection.interrupt_response
         rules = TurnRules(_EAGERNESS[detection.eagerness], 0.5, create, interrupt)
     if config.type == "transcription":
-        rules = replace(rules, create_response=False)
+        rules = replace(rules, create_response=False, timing=caption_timing(rules.timing) if captions else rules.timing)
     transcription = config.audio.input.transcription
     tools, choice = _tools(config, mcp_tools or {})
     effort = config.reasoning.effort if config.reasoning is not None else None
@@ -161,7 +173,8 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
         instructions=config.instructions,
         rules=rules,
         language=transcription.language if transcription is not None else "en",
-        word_details=not WORD_DETAILS.isdisjoint(config.include or ()),
+        word_details=captions or not WORD_DETAILS.isdisjoint(config.include or ()),
+        captions=captions,
         detect_turns=detection is not None,
         read_ahead=config.type == "realtime",
         speak=config.output_modalities == ["audio"],
@@ -206,6 +219,16 @@ def _tools(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]]) -> tu
     if choice.name is not None and any(tool.name == choice.name for tool in listed):
         return tuple(tools), NamedTool(choice.name)
     return (listed, "required") if listed else (tuple(tools), "none")
+
+
+def _check_no_transcription_fields(config: SessionConfig) -> None:
+    """Check that a conversation asks for nothing that transcription sessions alone have. Raises InvalidEvent."""
+    transcription, advice = config.audio.input.transcription, "send session.type 'transcription'"
+    if not CAPTIONS.isdisjoint(config.include or ()):
+        raise InvalidEvent(f"only transcription sessions have captions: {advice}", param="include")
+    if transcription is not None and transcription.clean:
+        message = f"only what is dictated to a transcription session is cleaned up: {advice}"
+        raise InvalidEvent(message, param="audio.input.transcription.clean")
 
 
 def _check_tool_names(config: SessionConfig) -> None:

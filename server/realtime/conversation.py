@@ -109,7 +109,7 @@ class RealtimeConversation:
         self._mcp = McpTools(
             send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own, allowed
         )
-        self._writer = EventWriter(send, self._config, lambda: history.items, context.observers, slot, self._mcp)
+        self._writer = EventWriter(send, self._config, lambda: history.items, context, slot, self._mcp)
         self.session = VoiceSession(
             self._language_model,
             context.speech_models,
@@ -125,6 +125,7 @@ class RealtimeConversation:
             own.connect(self.session.announce)
         if restored is None:
             send(server_event("session.created", session=self._session_object()))
+        self._writer.begin_extensions()
         self._connect_mcp_servers(self._config)
 
     def _evidence(self, documents: SharedDocuments) -> DocumentEvidence:
@@ -170,6 +171,7 @@ class RealtimeConversation:
 
     async def close(self) -> None:
         """End the conversation: the client has disconnected."""
+        await self._writer.close()
         await self._mcp.close()
         await self.session.close()
         self._count_audio()
@@ -311,6 +313,7 @@ class RealtimeConversation:
         self._connect_mcp_servers(config)
         self._apply_config()
         self._send(server_event("session.updated", session=self._session_object()))
+        self._writer.begin_extensions()
         if not was_resumable:
             self._offer_resumption()
 

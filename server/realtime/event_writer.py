@@ -9,13 +9,15 @@ from typing import Any
 
 from server.access.admission import Slot
 from server.access.usage import Usage
-from server.observability.observers import TurnObservers
+from server.context import ServerContext
 from server.observability.turn_log import TurnRecord, last_user_text
+from server.realtime.caption_writer import CaptionWriter
+from server.realtime.dictation_writer import DictationWriter
 from server.realtime.events import ServerEvent, error_event, server_event
 from server.realtime.items import item_object
 from server.realtime.mcp_tools import McpTools
 from server.realtime.response_writer import ResponseWriter
-from server.realtime.session_config import SessionConfig
+from server.realtime.session_config import CAPTIONS, SessionConfig
 from voice import events as session_events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, new_id
 from voice.turn_metrics import TurnMetrics
@@ -37,7 +39,7 @@ class EventWriter:
 
     Args:
         items: returns the items of the conversation.
-        observers: take note of every completed turn.
+        context: its observers take note of every completed turn, and its listeners find the captions.
         slot: counts the tokens of turns.
         mcp_tools: knows which calls are of MCP tools.
 
@@ -50,22 +52,38 @@ class EventWriter:
         send: Callable[[ServerEvent], None],
         config: SessionConfig,
         items: Callable[[], Sequence[HistoryItem]],
-        observers: TurnObservers,
+        context: ServerContext,
         slot: Slot,
         mcp_tools: McpTools,
     ) -> None:
         self.config, self._mcp = config, mcp_tools
-        self._send, self._items, self._observers, self._slot = send, items, observers, slot
+        self._send, self._items, self._observers, self._slot = send, items, context.observers, slot
         self._conversation_id = new_id("conv")
         self._responses: dict[str, ResponseWriter] = {}
-        self._captions: dict[str, str] = {}
+        self._deltas: dict[str, str] = {}
+        self._captions = CaptionWriter(self._extend, context.captions)
+        self._dictation = DictationWriter(lambda: context.dictation, send)
 
     def includes(self, extension: str) -> bool:
         """Whether the client asked for an extension event."""
         return extension in (self.config.include or ())
 
+    def begin_extensions(self) -> None:
+        """Begin what the configuration asks for beyond the protocol."""
+        if self.includes("rejoinder.listeners"):
+            self._captions.share()
+        if self._cleans:
+            self._dictation.prepare()
+
+    async def close(self) -> None:
+        """The session has ended."""
+        self._captions.close()
+        await self._dictation.close()
+
     def write(self, event: session_events.SessionEvent) -> None:
         """Send what a session event means for the client."""
+        if not CAPTIONS.isdisjoint(self.config.include or ()):
+            self._captions.write(event)
         match event:
             case session_events.SpeechStarted(item_id=item_id, audio_start_ms=start_ms):
                 self._emit("input_audio_buffer.speech_started", item_id=item_id, audio_start_ms=start_ms)
@@ -82,7 +100,7 @@ class EventWriter:
                     self.item_added(item, previous)
             case session_events.PartialTranscript() if self._transcribes:
                 if self.config.type == "transcription":
-                    self._write_caption(event.item_id, event.stable)
+                    self._write_delta(event.item_id, event.stable)
                 self._extend(
                     "rejoinder.transcript", item_id=event.item_id, stable=event.stable, unstable=event.unstable
                 )
@@ -131,6 +149,11 @@ class EventWriter:
             self._emit(type, **fields)
 
     @property
+    def _cleans(self) -> bool:
+        transcription = self.config.audio.input.transcription
+        return transcription is not None and bool(transcription.clean)
+
+    @property
     def _transcribes(self) -> bool:
         return self.config.audio.input.transcription is not None
 
@@ -142,8 +165,8 @@ class EventWriter:
 
     def _write_transcript(self, final: session_events.FinalTranscript) -> None:
         item_id, words = final.item_id, final.words
-        self._write_caption(item_id, final.text)
-        self._captions.pop(item_id, None)
+        self._write_delta(item_id, final.text)
+        self._deltas.pop(item_id, None)
         position: dict[str, Any] = {"item_id": item_id, "content_index": 0}
         if self.includes("item.input_audio_transcription.logprobs"):
             position["logprobs"] = [_logprob(token) for word in words for token in word.tokens]
@@ -151,13 +174,15 @@ class EventWriter:
         self._emit(f"{_TRANSCRIPTION}.completed", transcript=final.text, usage=usage, **position)
         timed = [{"word": word.text, "start": word.start_s, "end": word.end_s} for word in words]
         self._extend("rejoinder.words", item_id=item_id, words=timed)
+        if self._cleans:
+            self._dictation.add(item_id, final.text)
 
-    def _write_caption(self, item_id: str, text: str) -> None:
+    def _write_delta(self, item_id: str, text: str) -> None:
         """Send what was added to a transcript. Deltas cannot be taken back: words that came out differently in the end
         are corrected by the `completed` event only."""
-        sent = self._captions.setdefault(item_id, "")
+        sent = self._deltas.setdefault(item_id, "")
         if len(text) > len(sent) and text.startswith(sent):
-            self._captions[item_id] = text
+            self._deltas[item_id] = text
             self._emit(f"{_TRANSCRIPTION}.delta", delta=text[len(sent) :], item_id=item_id, content_index=0)
 
     def _write_response_done(self, done: session_events.ResponseDone) -> None:

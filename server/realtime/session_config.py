@@ -106,6 +106,8 @@ class AudioTranscription(SparseModel):
     languages: WithoutEffect[list[str]] = Field(None, max_length=64)
     keywords: WithoutEffect[list[str]] = Field(None, max_length=256)
     delay: WithoutEffect[Literal["minimal", "low", "medium", "high", "xhigh"]] = None
+    clean: bool | None = None
+    """Extension: a transcription session cleans up what is dictated, and sends `rejoinder.clean`."""
 
 
 class NoiseReduction(SparseModel):
@@ -149,8 +151,10 @@ class AudioConfig(StrictModel):
 
 
 Include = Literal[
+    "rejoinder.caption",
     "rejoinder.draft",
     "rejoinder.dtmf",
+    "rejoinder.listeners",
     "rejoinder.phase",
     "rejoinder.remote",
     "rejoinder.resume",
@@ -164,6 +168,9 @@ Include = Literal[
 
 WORD_DETAILS = frozenset(["rejoinder.words", "item.input_audio_transcription.logprobs"])
 """Values of `include` that need the words of a transcript."""
+
+CAPTIONS = frozenset(["rejoinder.caption", "rejoinder.listeners"])
+"""Values of `include` that need captions, which transcription sessions have."""
 
 
 class FunctionTool(SparseModel):

@@ -18,9 +18,9 @@ from voice.asr import (
     Segment,
     TranscriptionCancelled,
     Utterance,
-    remove_repetitions,
 )
 from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.compared_words import remove_repetitions
 from voice.known_names import NO_NAMES, KnownNames
 from voice.word_alignment import TokenLogprob, Word
 

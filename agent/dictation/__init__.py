@@ -1,0 +1,1 @@
+"""Dictation: spoken words as their speaker would have written them."""

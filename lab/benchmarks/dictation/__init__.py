@@ -1,0 +1,1 @@
+"""Dictations, and how well they are cleaned up."""

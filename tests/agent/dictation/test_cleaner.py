@@ -1,0 +1,77 @@
+"""Dictations are cleaned up, and nothing is invented."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.dictation.check import objection
+from agent.dictation.cleaner import DictationCleaner, corrects_what_precedes
+from tests.fakes import FakeLanguageModel
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        ("Um, let's meet on Monday. No, make that Tuesday.", "Let's meet on Tuesday."),
+        ("Meet at five thirty.", "Meet at 5:30."),
+        ("First milk, second eggs, third twenty five rolls.", "1. Milk\n2. Eggs\n3. 25 rolls"),
+        ("Buy milk, eggs, bread.", "Buy milk, eggs, and bread."),
+        ("Um.", ""),
+    ],
+)
+def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
+    assert objection(raw, clean) == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean", "why"),
+    [
+        ("Call Anna at nine.", "Call Anne at nine.", "'anne' was not said"),
+        ("It costs 20 dollars.", "It costs 25 dollars.", "'25' was not said"),
+        ("It costs 20 dollars and 40 cents.", "It costs 20 dollars.", "the number 40 is missing"),
+        ("I was very happy.", "I was very very happy.", "'very' was not said so often"),
+        ("What is the capital of France?", "Paris.", "'paris' was not said"),
+        ("The meeting in the large room on the left is over.", "The meeting is over.", "5 of 11 words are missing"),
+        ("We need eggs.", "1. We need eggs.", "'1' was not said"),
+    ],
+)
+def test_what_was_not_said_or_is_lost_is_objected_to(raw: str, clean: str, why: str) -> None:
+    assert objection(raw, clean) == why
+
+
+def cleaner(*words: str) -> tuple[DictationCleaner, FakeLanguageModel]:
+    model = FakeLanguageModel(list(words), seconds_per_word=0)
+    return DictationCleaner(model), model
+
+
+async def test_the_raw_words_remain_where_something_was_invented() -> None:
+    raw = "Call Anna on Monday, no, on Tuesday."
+    clean = await cleaner("Call Anna", " on Tuesday.")[0].clean(raw)
+    assert (clean.text, clean.raw, clean.objection) == ("Call Anna on Tuesday.", raw, "")
+    invented = await cleaner("Call Anna", " on Wednesday.")[0].clean(raw)
+    assert (invented.text, invented.raw, invented.objection) == (raw, raw, "'wednesday' was not said")
+
+
+async def test_the_raw_words_remain_if_the_language_model_fails() -> None:
+    broken, model = cleaner("x")
+    model.failing = True
+    clean = await broken.clean("Call Anna.")
+    assert (clean.text, clean.objection) == ("Call Anna.", "the language model failed: the language model broke")
+
+
+async def test_long_dictations_are_cleaned_up_in_parts_and_a_correction_stays_with_what_it_corrects() -> None:
+    filling = " ".join(["word"] * 49)
+    raw = f"{filling} one. {filling[:-5]} Monday. No, make that Tuesday. {filling} end."
+    clean_up, model = cleaner("unlike anything said")
+    clean = await clean_up.clean(raw)
+    parts = [prompt[-1].content for prompt in model.prompts]
+    assert " ".join(parts) == raw == clean.text
+    assert [part.split()[-1] for part in parts] == ["one.", "Tuesday.", "end."]
+
+
+@pytest.mark.parametrize(
+    ("raw", "corrects"),
+    [("No, make that Tuesday.", True), ("Scratch that.", True), ("I mean Carol.", True), ("I met Carol.", False)],
+)
+def test_sentences_that_may_correct_the_one_before(raw: str, corrects: bool) -> None:
+    assert corrects_what_precedes(raw) == corrects
