@@ -157,6 +157,7 @@ Include = Literal[
     "rejoinder.sources",
     "rejoinder.transcript",
     "rejoinder.turn",
+    "rejoinder.visemes",
     "rejoinder.words",
     "item.input_audio_transcription.logprobs",
 ]

@@ -1,0 +1,65 @@
+"""What a synthesizer delivers for a text: the sound, and the phonemes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice.audio.codec import Samples
+
+_PAUSES = frozenset(" .,;:!?…—–()\"“”«»¡¿$^_-")
+"""Spaces, what a synthesizer pauses at, and the signs for both ends."""
+
+BEGINNING, END = "^", "$"
+"""The silence at both ends of what is synthesized at once."""
+
+
+@dataclass(frozen=True)
+class Phoneme:
+    """A symbol that a synthesizer has read, and its stretch of the audio. Signs of stress and length, spaces and
+    punctuation count as well."""
+
+    symbol: str
+    start_ms: float
+    end_ms: float
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether it is a space or punctuation, which is not heard."""
+        return self.symbol in _PAUSES
+
+
+@dataclass(frozen=True)
+class Pronunciation:
+    """A text, pronounced.
+
+    Attributes:
+        samples: [T] float32 at the synthesizer's rate, with silence around it.
+        symbols: what was pronounced, in order.
+        lengths: samples of each symbol, together about T; None if the synthesizer does not say.
+    """
+
+    samples: Samples
+    symbols: Sequence[str]
+    lengths: NDArray[np.float64] | None
+
+    def phonemes(self, sound: slice, rate: int) -> list[Phoneme]:
+        """The phonemes in a part of the samples, from its start. Those outside last for no time."""
+        assert self.lengths is not None
+        ends = np.concatenate(([0.0], np.cumsum(self.lengths)))
+        bounds = ((np.clip(ends, sound.start, sound.stop) - sound.start) * 1000 / rate).tolist()
+        return [Phoneme(symbol, *span) for symbol, span in zip(self.symbols, pairwise(bounds), strict=True)]
+
+
+def joined(parts: Sequence[Pronunciation]) -> Pronunciation:
+    """Parts that are spoken one after the other."""
+    lengths = [part.lengths for part in parts if part.lengths is not None]
+    return Pronunciation(
+        np.concatenate([np.zeros(0, np.float32), *(part.samples for part in parts)]),
+        [symbol for part in parts for symbol in part.symbols],
+        np.concatenate([np.zeros(0), *lengths]) if len(lengths) == len(parts) else None,
+    )
