@@ -30,7 +30,7 @@ class Phoneme:
     @property
     def is_pause(self) -> bool:
         """Whether it is a space or punctuation, which is not heard."""
-        return self.symbol in _PAUSES
+        return is_pause(self.symbol)
 
 
 @dataclass(frozen=True)
@@ -63,3 +63,8 @@ def joined(parts: Sequence[Pronunciation]) -> Pronunciation:
         [symbol for part in parts for symbol in part.symbols],
         np.concatenate([np.zeros(0), *lengths]) if len(lengths) == len(parts) else None,
     )
+
+
+def is_pause(symbol: str) -> bool:
+    """Whether a symbol is a space or punctuation."""
+    return symbol in _PAUSES
