@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ Role = Literal["system", "user", "assistant"]
 
 _OBJECT_BYTES = 512
 """An item or a span without its text."""
+
+_INTEGER_BYTES = 28
 
 
 class UnknownItem(LookupError):
@@ -36,7 +37,7 @@ class Span:
     text: str
     start_ms: float
     end_ms: float
-    word_ends_ms: array[float] = field(default_factory=lambda: array("f"))
+    word_ends_ms: tuple[int, ...] = ()
 
     def text_heard_by(self, heard_ms: float) -> str:
         """The words of the span that were heard completely by `heard_ms`; if their times are not known, at an even
@@ -129,7 +130,7 @@ def item_bytes(item: HistoryItem) -> int:
 
 
 def _span_bytes(span: Span) -> int:
-    return _OBJECT_BYTES + getsizeof(span.text) + getsizeof(span.word_ends_ms)
+    return _OBJECT_BYTES + getsizeof(span.text) + getsizeof(span.word_ends_ms) + _INTEGER_BYTES * len(span.word_ends_ms)
 
 
 class History:

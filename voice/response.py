@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -477,7 +476,7 @@ class Response:
         self._sent.append(chunk)
         audio, times, start_ms = chunk.speech.audio, chunk.speech.times, self.item.audio_ms
         if self.options.speak:
-            word_ends = array("f", (word.end_ms for word in times.words))
+            word_ends = tuple(math.ceil(word.end_ms) for word in times.words)
             self.item.spans.append(Span(chunk.text, start_ms, start_ms + chunk.ms, word_ends))
         self.item.text += chunk.text
         self._emit(events.ResponseText(self.response_id, self.item.id, chunk.text))
