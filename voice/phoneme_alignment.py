@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
-from voice.pronunciation import Pronunciation, is_pause
+from voice.pronunciation import Pronunciation, is_pause, sounds
 
 Floats = NDArray[np.float32]
 
@@ -38,8 +38,6 @@ SOUNDS = (
 """Symbols that sound alike; the first are pauses."""
 
 _CLASSES = {symbol: number for number, symbols in enumerate(SOUNDS) for symbol in symbols}
-
-_PAIRS = {"I": "aɪ", "W": "aʊ", "Y": "ɔɪ", "O": "oʊ", "Q": "əʊ", "A": "eɪ", "ʧ": "tʃ", "ʤ": "dʒ", "ʦ": "ts", "ʣ": "dz"}
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def features(samples: Samples, rate: int) -> Floats:
 def sound_classes(symbols: Sequence[str]) -> list[list[int]]:
     """The classes of the sounds that each symbol stands for; none for signs of stress and length."""
     return [
-        [0] if is_pause(symbol) else [_CLASSES[part] for part in _PAIRS.get(symbol, symbol) if part in _CLASSES]
+        [0] if is_pause(symbol) else [_CLASSES[part] for part in sounds(symbol) if part in _CLASSES]
         for symbol in symbols
     ]
 

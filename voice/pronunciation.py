@@ -14,6 +14,10 @@ from voice.audio.codec import Samples
 _PAUSES = frozenset(" .,;:!?…—–()\"“”«»¡¿$^_-")
 """Spaces, what a synthesizer pauses at, and the signs for both ends."""
 
+_TWO_SOUNDS = {
+    "I": "aɪ", "W": "aʊ", "Y": "ɔɪ", "O": "oʊ", "Q": "əʊ", "A": "eɪ", "ʧ": "tʃ", "ʤ": "dʒ", "ʦ": "ts", "ʣ": "dz",
+}  # fmt: skip
+
 BEGINNING, END = "^", "$"
 """The silence at both ends of what is synthesized at once."""
 
@@ -68,3 +72,8 @@ def joined(parts: Sequence[Pronunciation]) -> Pronunciation:
 def is_pause(symbol: str) -> bool:
     """Whether a symbol is a space or punctuation."""
     return symbol in _PAUSES
+
+
+def sounds(symbol: str) -> str:
+    """The sounds that a symbol stands for, one sign each: Kokoro has letters for two."""
+    return _TWO_SOUNDS.get(symbol, symbol)

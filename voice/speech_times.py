@@ -25,6 +25,9 @@ _LETTERS_OF_PUNCTUATION = 0.5
 _DIGIT_LETTERS = 4.0
 """A digit is read aloud as a word."""
 
+_MARKS = "ˈˌː"
+"""Stress and length, which are no sounds of their own."""
+
 _Timed = TypeVar("_Timed", "SpokenWord", Viseme)
 
 
@@ -94,7 +97,7 @@ def speech_times(written: str, spoken: str, phonemes: Sequence[Phoneme]) -> Spee
         return SpeechTimes()
     words, read = written.split(), [word for word in spoken.split() if _letters(word) >= 1]
     pronounced = [
-        _Unit(len(sounds), sounds[0].start_ms, sounds[-1].end_ms)
+        _Unit(sum(one.symbol not in _MARKS for one in sounds), sounds[0].start_ms, sounds[-1].end_ms)
         for pause, group in groupby(phonemes, lambda phoneme: phoneme.is_pause)
         if not pause and (sounds := list(group))
     ]

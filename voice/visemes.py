@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from voice.pronunciation import Phoneme
+from voice.pronunciation import Phoneme, sounds
 
 SILENCE = ("sil", 0)
 
@@ -30,9 +30,6 @@ _PAIRS = {
     "eɪ": ("E", "ih", 4), "tʃ": ("CH", "CH", 16), "dʒ": ("CH", "CH", 16),
 }  # fmt: skip
 """Two symbols that Azure has one shape for, and their shapes here."""
-
-_LETTERS = {"I": "aɪ", "W": "aʊ", "Y": "ɔɪ", "O": "oʊ", "Q": "əʊ", "A": "eɪ", "ʧ": "tʃ", "ʤ": "dʒ", "ʦ": "ts", "ʣ": "dz"}
-"""Kokoro's notation for two sounds."""
 
 _JOINED_MS = 80.0
 """The mouth does not close between words for less."""
@@ -55,17 +52,17 @@ class Viseme:
 
 def visemes(phonemes: Sequence[Phoneme]) -> list[Viseme]:
     """The shapes for these phonemes, without gaps between them. Neighbours that look alike are one."""
-    sounds = [sound for phoneme in phonemes for sound in _sounds(phoneme)]
+    heard = [sound for phoneme in phonemes for sound in _sounds(phoneme)]
     held: list[tuple[str, int]] = []
-    while len(held) < len(sounds):
-        pair = "".join(sound.symbol for sound in sounds[len(held) : len(held) + 2])
+    while len(held) < len(heard):
+        pair = "".join(sound.symbol for sound in heard[len(held) : len(held) + 2])
         if pair in _PAIRS:
             first, second, azure_id = _PAIRS[pair]
             held += ((first, azure_id), (second, azure_id))
         else:
-            held.append(_shape(sounds[len(held)], held[-1] if held else SILENCE))
+            held.append(_shape(heard[len(held)], held[-1] if held else SILENCE))
     shapes: list[Viseme] = []
-    for sound, shape in zip(sounds, held, strict=True):
+    for sound, shape in zip(heard, held, strict=True):
         if shapes and (shapes[-1].shape, shapes[-1].azure_id) == shape:
             shapes[-1] = replace(shapes[-1], end_ms=sound.end_ms)
         else:
@@ -75,7 +72,7 @@ def visemes(phonemes: Sequence[Phoneme]) -> list[Viseme]:
 
 def _sounds(phoneme: Phoneme) -> list[Phoneme]:
     """One symbol for each sound."""
-    symbols = _LETTERS.get(phoneme.symbol, phoneme.symbol)
+    symbols = sounds(phoneme.symbol)
     ends = np.linspace(phoneme.start_ms, phoneme.end_ms, len(symbols) + 1).tolist()
     return [Phoneme(symbol, start, end) for symbol, (start, end) in zip(symbols, pairwise(ends), strict=True)]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
+import json
 import wave
+from itertools import pairwise
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -14,6 +18,7 @@ from openai import OpenAI
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder
 from tests.fakes import FakeVoice
+from tests.real_time import HANG_S
 from voice.audio.codec import OUTPUT_RATE, from_pcm16, to_pcm16
 from voice.clauses import Clause
 
