@@ -86,6 +86,10 @@ class Speech:
         return len(self.audio) * 1000 / OUTPUT_RATE
 
 
+NO_SPEECH = Speech(np.zeros(0, np.float32))
+"""Nothing is said."""
+
+
 def speech_times(written: str, spoken: str, phonemes: Sequence[Phoneme]) -> SpeechTimes:
     """The times of a clause; none without phonemes.
 
