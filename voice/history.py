@@ -18,7 +18,8 @@ Role = Literal["system", "user", "assistant"]
 _OBJECT_BYTES = 512
 """An item or a span without its text."""
 
-_INTEGER_BYTES = 28
+_WORD_BYTES = 36
+"""The end of one word, in a tuple."""
 
 
 class UnknownItem(LookupError):
@@ -130,7 +131,7 @@ def item_bytes(item: HistoryItem) -> int:
 
 
 def _span_bytes(span: Span) -> int:
-    return _OBJECT_BYTES + getsizeof(span.text) + getsizeof(span.word_ends_ms) + _INTEGER_BYTES * len(span.word_ends_ms)
+    return _OBJECT_BYTES + getsizeof(span.text) + _WORD_BYTES * len(span.word_ends_ms)
 
 
 class History:

@@ -52,7 +52,12 @@ class Viseme:
 
 def visemes(phonemes: Sequence[Phoneme]) -> list[Viseme]:
     """The shapes for these phonemes, without gaps between them. Neighbours that look alike are one."""
-    heard = [sound for phoneme in phonemes for sound in _sounds(phoneme)]
+    heard: list[Phoneme] = []
+    for phoneme in phonemes:
+        if phoneme.is_pause and heard and heard[-1].is_pause:
+            heard[-1] = replace(heard[-1], end_ms=phoneme.end_ms)
+        else:
+            heard += _sounds(phoneme)
     held: list[tuple[str, int]] = []
     while len(held) < len(heard):
         pair = "".join(sound.symbol for sound in heard[len(held) : len(held) + 2])

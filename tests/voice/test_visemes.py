@@ -33,10 +33,10 @@ def test_both_notations_have_the_same_shapes(piper: str, kokoro: str, expected: 
 
 def test_shapes_follow_one_another_without_gaps_and_double_sounds_are_one() -> None:
     found = visemes(phonemes("^bˈæt dˈɔɡ.$"))
-    assert found[0].start_ms == 0 and found[-1].end_ms == 550
+    assert found[0].start_ms == 0 and found[-1].end_ms == 600
     assert all(one.end_ms == other.start_ms for one, other in zip(found, found[1:], strict=False))
-    assert [one.shape for one in found] == ["sil", "PP", "aa", "DD", "oh", "kk"]
-    assert found[3] == Viseme("DD", 19, 200, 350)  # the mouth stays as it is for the short space
+    assert [one.shape for one in found] == ["sil", "PP", "aa", "DD", "oh", "kk", "sil"]
+    assert found[3] == Viseme("DD", 19, 200, 400)  # the mouth stays as it is for the short space
 
 
 def test_the_mouth_closes_in_a_pause() -> None:
