@@ -22,7 +22,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "avatars.md"
 TALKING_HEAD, VRM = re.findall(r"^```js\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 HEAD = """
-const SHAPES = "sil PP FF TH DD kk CH SS nn RR aa E I O U".split(" ");
+const KNOWN = "sil PP FF TH DD kk CH SS nn RR aa E I O U".split(" ");
 const isTimes = (list, count) => list.length === count && list.every((ms) => Number.isFinite(ms) && ms >= 0);
 class Head {
   constructor() { Object.assign(this, { visemes: [], words: [], bytes: 0, interruptions: 0, ends: 0 }); }
@@ -34,7 +34,7 @@ class Head {
     if (!this.onAudioEnd) throw new Error("streamAudio before streamStart");
     if (audio) this.bytes += (audio.buffer ?? audio).byteLength;
     if (visemes) {
-      if (!visemes.every((shape) => SHAPES.includes(shape))) throw new Error(`visemes ${visemes}`);
+      if (!visemes.every((shape) => KNOWN.includes(shape))) throw new Error(`visemes ${visemes}`);
       if (!isTimes(vtimes, visemes.length) || !isTimes(vdurations, visemes.length)) throw new Error("vtimes");
       visemes.forEach((shape, n) => this.visemes.push([shape, vtimes[n], vtimes[n] + vdurations[n]]));
     }
@@ -124,7 +124,7 @@ async def test_a_vrm_avatar_opens_and_closes_its_mouth(chromium: str) -> None:
     ]
     with serving() as address:
         async with page_with(chromium, address, f"{VRM}\n{MOVE}") as page:
-            await until(page, "window.shapesAt")
+            await until(page, "typeof shapesAt === 'function'")
             closed, open_, round_, after = await page.evaluate(
                 "([visemes, moments]) => shapesAt(visemes, moments)", [visemes, [90, 390, 690, 1100]]
             )
