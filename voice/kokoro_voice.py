@@ -3,6 +3,7 @@ file of style vectors. It takes several times as long as Piper."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,10 @@ class KokoroSynthesizer:
         audio, *frames = self._session.run(None, inputs)
         # Some voices exceed full scale, by a quarter at most in what was heard of them.
         audio = audio / np.float32(max(1.0, np.abs(audio).max(initial=0.0)))
-        lengths = frames[0].ravel().astype(np.float64) * _FRAME if frames else None
-        return Pronunciation(audio, [BEGINNING, *symbols(ids), END], lengths)
+        spoken = Pronunciation(audio, [BEGINNING, *symbols(ids), END], None)
+        if not frames:
+            return spoken
+        return replace(spoken, lengths=frames[0].ravel().astype(np.float64) * _FRAME).with_quiet_pauses()
 
 
 def _read_styles(path: Path) -> NDArray[np.float32]:

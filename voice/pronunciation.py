@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voice.audio.codec import Samples
+from voice.audio.codec import AUDIBLE_AMPLITUDE, Samples
 
 _PAUSES = frozenset(" .,;:!?…—–()\"“”«»¡¿$^_-")
 """Spaces, what a synthesizer pauses at, and the signs for both ends."""
@@ -57,6 +57,23 @@ class Pronunciation:
         ends = np.concatenate(([0.0], np.cumsum(self.lengths)))
         bounds = ((np.clip(ends, sound.start, sound.stop) - sound.start) * 1000 / rate).tolist()
         return [Phoneme(symbol, *span) for symbol, span in zip(self.symbols, pairwise(bounds), strict=True)]
+
+    def with_quiet_pauses(self) -> Pronunciation:
+        """The same, where silence next to punctuation belongs to it: some models prolong the sound before a pause."""
+        assert self.lengths is not None
+        lengths, ends = self.lengths.copy(), np.cumsum(self.lengths).astype(np.int64)
+        pauses = [is_pause(symbol) and symbol != " " for symbol in self.symbols]
+        for pause, (left, right) in enumerate(pairwise(pauses), 1):
+            if left == right:
+                continue
+            sound, silence = (pause - 1, pause) if right else (pause, pause - 1)
+            stretch = self.samples[ends[sound] - int(self.lengths[sound]) : ends[sound]]
+            heard = np.flatnonzero(np.abs(stretch) >= AUDIBLE_AMPLITUDE)
+            if heard.size:
+                quiet = len(stretch) - 1 - heard[-1] if right else heard[0]
+                lengths[sound] -= quiet
+                lengths[silence] += quiet
+        return replace(self, lengths=lengths)
 
 
 def joined(parts: Sequence[Pronunciation]) -> Pronunciation:
