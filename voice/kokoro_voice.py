@@ -26,6 +26,10 @@ _DURATIONS = "Clip"
 _FRAME = 600
 """Samples of such a frame, 25 ms."""
 
+_EARLY = 960
+"""Samples by which everything is heard before the durations say, 40 ms: where an s and a vowel meet, the sound changes 52
+ms before that in the median, with Piper 10 ms."""
+
 _MAX_PHONEMES, _STYLE_SIZE = 510, 256
 """The model's longest input without its padding, and the length of a style vector. There is one for each length of
 input."""
@@ -72,7 +76,11 @@ class KokoroSynthesizer:
         spoken = Pronunciation(audio, [BEGINNING, *symbols(ids), END], None)
         if not frames:
             return spoken
-        return replace(spoken, lengths=frames[0].ravel().astype(np.float64) * _FRAME).with_quiet_pauses()
+        lengths = frames[0].ravel().astype(np.float64) * _FRAME
+        early = min(_EARLY, lengths[0])
+        lengths[0] -= early
+        lengths[-1] += early
+        return replace(spoken, lengths=lengths).with_quiet_pauses()
 
 
 def _read_styles(path: Path) -> NDArray[np.float32]:
