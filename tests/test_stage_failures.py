@@ -105,7 +105,11 @@ def test_a_response_that_fails_is_apologized_for_with_a_recording(stage: str, er
     harness = fail_one_turn(stage, error)
     assert statuses(harness) == ["completed", "failed", "completed"]
     assert response_texts(harness)[1] == APOLOGY.text
-    played = [event.samples for event in harness.events_of(events.ResponseAudio) if event.samples[0] == APOLOGY.speech.audio[0]]
+    played = [
+        event.samples
+        for event in harness.events_of(events.ResponseAudio)
+        if event.samples[0] == APOLOGY.speech.audio[0]
+    ]
     assert sum(map(len, played)) == len(APOLOGY.speech.audio)
 
 

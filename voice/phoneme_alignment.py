@@ -28,6 +28,9 @@ HOP = RECOGNITION_RATE // 100
 _WINDOW, _FFT = 400, 512
 _BANDS, _LOWEST_HZ, _HIGHEST_HZ = 24, 80.0, 7600.0
 
+_HALF_GAP = 1.3
+"""Frames that a space takes from the sound on each of its sides where no pause is heard: synthesizers let it last, too."""
+
 CONTEXT = (-4, -2, -1, 0, 1, 2, 4)
 """Frames around each that the classifier sees."""
 
@@ -71,7 +74,14 @@ def aligned(spoken: Pronunciation, rate: int) -> Pronunciation:
         share = np.full(len(spoken.symbols), len(spoken.samples) / max(1, len(spoken.symbols)))
         return replace(spoken, lengths=share)
     path = _best_path(classifier()(frames), states, classifier().frames)
-    counts = np.bincount([owners[state] for state in path], minlength=len(spoken.symbols))
+    counts = np.bincount([owners[state] for state in path], minlength=len(spoken.symbols)).astype(np.float64)
+    sounding = np.flatnonzero(counts)
+    for space in (n for n, symbol in enumerate(spoken.symbols) if symbol == " " and not counts[n]):
+        after = int(np.searchsorted(sounding, space))
+        for neighbour in sounding[max(0, after - 1) : after + 1]:
+            taken = min(_HALF_GAP, counts[neighbour] / 2)
+            counts[neighbour] -= taken
+            counts[space] += taken
     return replace(spoken, lengths=counts * (HOP * rate / RECOGNITION_RATE))
 
 

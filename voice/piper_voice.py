@@ -42,7 +42,9 @@ class PiperSynthesizer:
     def _part(self, chunk: AudioChunk) -> Pronunciation:
         ids = self._piper.config.phoneme_id_map
         symbols = [BOS, *(phoneme for phoneme in chunk.phonemes if phoneme in ids), EOS]
-        counts = [len(ids[symbol]) + len(ids[PAD]) for symbol in symbols]  # blanks separate them, but none is at the end
+        counts = [
+            len(ids[symbol]) + len(ids[PAD]) for symbol in symbols
+        ]  # blanks separate them, but none is at the end
         counts[-1] -= len(ids[PAD])
         lengths = chunk.phoneme_id_samples
         if lengths is None or len(lengths) != sum(counts):  # not of a language whose phonemes are written differently

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from voice.audio.codec import AUDIBLE_AMPLITUDE, Samples
 
-_PAUSES = frozenset(" .,;:!?…—–()\"“”«»¡¿$^_-")
+_PAUSES = frozenset(' .,;:!?…—–()"“”«»¡¿$^_-')
 """Spaces, what a synthesizer pauses at, and the signs for both ends."""
 
 _TWO_SOUNDS = {

@@ -82,8 +82,8 @@ export class Face {
     this.drawnAt = now;
     const shape = MOUTHS[this.viseme];
     const change = Math.max(...shape.map((value, n) => Math.abs(value - this.mouth[n])));
-    if (change > 0.002) {
-      this.mouth = this.mouth.map((value, n) => value + share * (shape[n] - value));
+    if (change > 0) {
+      this.mouth = this.mouth.map((value, n) => (change < 0.01 ? shape[n] : value + share * (shape[n] - value)));
       this.parts.drawMouth(this.mouth);
     }
     this.blinkAt ??= now + BLINKS_EVERY_MS[0];
@@ -98,8 +98,8 @@ export class Face {
 
   /** Mark a word in the transcript, where the browser can mark text without changing the page. */
   mark(itemId, words = [], word = undefined) {
-    if (!globalThis.Highlight || word === this.marked) return;
-    this.marked = word;
+    if (!globalThis.Highlight || (!word && !this.range) || this.range?.toString() === word?.word) return;
+    this.range = undefined; // the word is over, or its text was drawn again
     CSS.highlights.delete("spoken");
     const text = word && this.transcript.entries.get(itemId)?.element.firstChild.firstChild;
     if (!text?.data) return;
@@ -109,10 +109,10 @@ export class Face {
       if (start >= 0) end = start + earlier.length;
     }
     if (end < word.word.length || text.data.slice(end - word.word.length, end) !== word.word) return;
-    const range = new Range();
-    range.setStart(text, end - word.word.length);
-    range.setEnd(text, end);
-    CSS.highlights.set("spoken", new Highlight(range));
+    this.range = new Range();
+    this.range.setStart(text, end - word.word.length);
+    this.range.setEnd(text, end);
+    CSS.highlights.set("spoken", new Highlight(this.range));
   }
 }
 

@@ -106,7 +106,7 @@ async def test_talkinghead_speaks_what_the_server_says(chromium: str, monkeypatc
                 await page.evaluate("ask()")
                 await until(page, f"head.ends === {responses}")
             head: dict[str, Any] = await page.evaluate("head")
-            loud = 'btoa(String.fromCharCode(...new Uint8Array(48000).map((_, n) => n % 2 ? 64 : 0)))'
+            loud = "btoa(String.fromCharCode(...new Uint8Array(48000).map((_, n) => n % 2 ? 64 : 0)))"
             await page.evaluate(f"socket.send(JSON.stringify({{ type: 'input_audio_buffer.append', audio: {loud} }}))")
             await until(page, "head.interruptions === 1")
     sentence = "The capital of France is Paris."

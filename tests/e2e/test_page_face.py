@@ -22,7 +22,8 @@ WATCH = """() => {
   const watch = () => {
     seen.mouths.add(document.querySelector("#face .mouth").getAttribute("d"));
     const [range] = CSS.highlights.get("spoken") ?? [];
-    if (range && seen.words.at(-1) !== range.toString()) seen.words.push(range.toString());
+    const word = range?.toString();
+    if (word && seen.words.at(-1) !== word && !word.includes(" ")) seen.words.push(word);
     requestAnimationFrame(watch);
   };
   watch();

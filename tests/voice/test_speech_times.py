@@ -68,7 +68,9 @@ def test_words_are_in_order_whatever_is_pronounced(written: str, spoken: str, pr
     assert all(0 <= bound <= 10 * len(pronounced) for bound in bounds)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, ""), (1, " The"), (2, " The  moon"), (3, " The  moon is. "), (9, " The  moon is. ")])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, ""), (1, " The"), (2, " The  moon"), (3, " The  moon is. "), (9, " The  moon is. ")]
+)
 def test_the_first_words_of_a_text_keep_its_spaces(count: int, expected: str) -> None:
     assert first_words(" The  moon is. ", count) == expected
 
@@ -81,10 +83,14 @@ def test_only_words_that_were_spoken_before_an_interruption_were_heard() -> None
 
 
 def test_the_times_of_an_interrupted_response_go_on_with_the_rest_of_its_audio() -> None:
-    words = tuple(SpokenWord(word, 500.0 * n, 500.0 * (n + 1)) for n, word in enumerate(("One", "two", "three", "four")))
+    words = tuple(
+        SpokenWord(word, 500.0 * n, 500.0 * (n + 1)) for n, word in enumerate(("One", "two", "three", "four"))
+    )
     shapes = (Viseme("aa", 2, 0, 1000), Viseme("PP", 21, 1000, 2000))
     chunk = Chunk("One two three four", Speech(np.ones(2 * OUTPUT_RATE, np.float32), SpeechTimes(words, shapes)))
-    item = Item("a", "assistant", chunk.text, spans=[Span(chunk.text, 0, 2000, (500, 1000, 1500, 2000))], heard_ms=1250.0)
+    item = Item(
+        "a", "assistant", chunk.text, spans=[Span(chunk.text, 0, 2000, (500, 1000, 1500, 2000))], heard_ms=1250.0
+    )
     (rest,) = unheard_chunks([chunk], item)
     assert rest.text == " three four" and rest.ms == pytest.approx(950)
     assert rest.speech.times.words == (SpokenWord("three", 0, 450), SpokenWord("four", 450, 950))
