@@ -27,8 +27,8 @@ _FRAME = 600
 """Samples of such a frame, 25 ms."""
 
 _EARLY = 960
-"""Samples by which everything is heard before the durations say, 40 ms: where an s and a vowel meet, the sound changes 52
-ms before that in the median, with Piper 10 ms."""
+"""Samples by which everything is heard before the durations say, 40 ms: where an s and a vowel meet, the sound changes
+52 ms before that in the median, with Piper 10 ms."""
 
 _MAX_PHONEMES, _STYLE_SIZE = 510, 256
 """The model's longest input without its padding, and the length of a style vector. There is one for each length of

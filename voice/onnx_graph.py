@@ -1,7 +1,7 @@
-"""Makes a tensor inside an ONNX model one of its outputs, in memory: voices compute how long each phoneme lasts, and their
-files do not deliver it.
+"""Makes a tensor inside an ONNX model one of its outputs, in memory: voices compute how long each phoneme lasts, and do
+not deliver it.
 
-Reads just enough of the model's protocol buffer (onnx/onnx.proto) to find one node, so the `onnx` package is not needed.
+Reads just enough of the model's protocol buffer (onnx/onnx.proto) to find one node: `onnx` is not needed.
 """
 
 from __future__ import annotations

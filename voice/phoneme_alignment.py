@@ -1,7 +1,7 @@
 """Finds where each phoneme is in speech whose synthesizer does not say: a small classifier of sounds, and the best path
 through the phonemes that must occur in this order (Viterbi).
 
-The classifier (phoneme_alignment.json) is trained by `python -m lab.benchmarks.word_times --train` on voices that do say.
+The classifier (phoneme_alignment.json) is trained by `python -m lab.benchmarks.word_times --train`, on voices that say.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CONTEXT = (-4, -2, -1, 0, 1, 2, 4)
 """Frames around each that the classifier sees."""
 
 SOUNDS = (
-    "", "ptkcqʔʈ", "bdgɡɖɟɢɓɗɠTɾ", "mnŋɱɲɳɴ", "fθɸhɦħ", "vðβʋ", "szʂʐɬ", "ʃʒɕʑçʝxχɣ", "lɫɭʎʟ", "ɹrɻɽʀʁɚɝɜ", "wʍɰ", "jɥ",
-    "iɪyʏɨ", "eɛœøɘ", "æa", "ɑɒʌɐ", "ɔoɤ", "uʊʉɯ", "əᵻᵊɵ",
+    "", "ptkcqʔʈ", "bdgɡɖɟɢɓɗɠTɾ", "mnŋɱɲɳɴ", "fθɸhɦħ", "vðβʋ", "szʂʐɬ", "ʃʒɕʑçʝxχɣ", "lɫɭʎʟ", "ɹrɻɽʀʁɚɝɜ", "wʍɰ",
+    "jɥ", "iɪyʏɨ", "eɛœøɘ", "æa", "ɑɒʌɐ", "ɔoɤ", "uʊʉɯ", "əᵻᵊɵ",
 )  # fmt: skip
 """Symbols that sound alike; the first are pauses."""
 
@@ -111,7 +111,7 @@ def sound_classes(symbols: Sequence[str]) -> list[list[int]]:
 
 
 def _states(symbols: Sequence[str]) -> tuple[NDArray[np.int64], list[int]]:
-    """The classes of the sounds in order, and which symbol each belongs to. There is one pause between sounds at most."""
+    """The classes of the sounds in order, and the symbol of each. There is one pause between sounds at most."""
     states, owners = list[int](), list[int]()
     for number, classes in enumerate(sound_classes(symbols)):
         for sound in classes:

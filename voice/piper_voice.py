@@ -14,7 +14,7 @@ from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import open_session, voice_errors
 
 _DURATIONS = "Ceil"
-"""Operator of the only node that computes how many frames each phoneme lasts, as in piper.patch_voice_with_alignment."""
+"""Operator of the only node that computes how many frames each phoneme lasts (piper.patch_voice_with_alignment)."""
 
 
 class PiperSynthesizer:

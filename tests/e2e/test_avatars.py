@@ -1,11 +1,12 @@
-"""The lines of the guide that move the lips of an avatar, in Chromium, against a server with a fake voice. The avatars are
-stand-ins with the interface that TalkingHead (README, appendix G) and three-vrm (VRMExpressionManager) document."""
+"""The lines of the guide that move the lips of an avatar, in Chromium, against a server with a fake voice. The avatars
+are stand-ins with the interface that TalkingHead (README, appendix G) and three-vrm (VRMExpressionManager) document."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ async def test_talkinghead_speaks_what_the_server_says(chromium: str, monkeypatc
     assert " ".join(word for word, _, _ in head["words"]) == f"{sentence} {sentence}"
     for times in (head["words"], head["visemes"]):
         assert times[-1][2] == pytest.approx(head["bytes"] / 48, abs=2)  # the second response follows the first
-        assert all(one[2] == pytest.approx(other[1], abs=2) for one, other in zip(times, times[1:], strict=False))
+        assert all(one[2] == pytest.approx(other[1], abs=2) for one, other in pairwise(times))
 
 
 async def test_a_vrm_avatar_opens_and_closes_its_mouth(chromium: str) -> None:

@@ -1,4 +1,4 @@
-"""The page's face in Chromium: its mouth and the marked word follow a real voice's response. The language model is a fake."""
+"""The page's face in Chromium: its mouth and the marked word follow a real voice. The language model is a fake."""
 
 from __future__ import annotations
 

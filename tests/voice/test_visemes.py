@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from voice.pronunciation import Phoneme
@@ -34,7 +36,7 @@ def test_both_notations_have_the_same_shapes(piper: str, kokoro: str, expected: 
 def test_shapes_follow_one_another_without_gaps_and_double_sounds_are_one() -> None:
     found = visemes(phonemes("^bˈæt dˈɔɡ.$"))
     assert found[0].start_ms == 0 and found[-1].end_ms == 600
-    assert all(one.end_ms == other.start_ms for one, other in zip(found, found[1:], strict=False))
+    assert all(one.end_ms == other.start_ms for one, other in pairwise(found))
     assert [one.shape for one in found] == ["sil", "PP", "aa", "DD", "oh", "kk", "sil"]
     assert found[3] == Viseme("DD", 19, 200, 400)  # the mouth stays as it is for the short space
 

@@ -21,9 +21,9 @@ from voice import events
 from voice.audio.codec import OUTPUT_RATE
 from voice.history import Item
 from voice.playback import SessionSettings
+from voice.pronunciation import Pronunciation
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
-from voice.pronunciation import Pronunciation
 from voice.tts import Voice, Voices
 
 _MAX_TOKENS = 400

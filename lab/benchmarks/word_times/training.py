@@ -1,4 +1,4 @@
-"""Trains the classifier of sounds with which phonemes are found in speech whose synthesizer does not say where they are."""
+"""Trains the classifier that finds phonemes in speech whose synthesizer does not say where they are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PITCHES = (0.87, 1.0, 1.15)
 
 
 def train(spoken: Sequence[tuple[Pronunciation, int]], path: Path) -> float:
-    """Write the classifier of these recordings, each with its sample rate. Returns the share of frames that it gets right."""
+    """Write the classifier of these recordings, each with its sample rate. Returns the share of frames it gets right."""
     torch.manual_seed(0)
     spoken = [(one, round(rate * pitch)) for one, rate in spoken for pitch in _PITCHES]
     labelled = [_labelled(*each) for each in spoken]
