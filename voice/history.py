@@ -31,7 +31,7 @@ class Span:
     """A stretch of a response's text, and the stretch of its audio that speaks it.
 
     Attributes:
-        word_ends_ms: when each word that `str.split` finds has been spoken, from the start of the span; empty if unknown.
+        word_ends_ms: when each word that `str.split` finds has been spoken, from the span's start; empty if unknown.
     """
 
     text: str

@@ -1,5 +1,5 @@
-"""The shapes of a mouth that speaks: that of each phoneme, one of the 15 that avatars have (Oculus, OVR LipSync), with its
-number among Azure's 22.
+"""The shapes of a mouth that speaks: that of each phoneme, one of the 15 that avatars have (Oculus, OVR LipSync), with
+its number among Azure's 22.
 
 Sources: Meta's viseme reference for OVR LipSync; Microsoft's "Map phonemes to visemes" (Azure Speech).
 """

@@ -3,8 +3,8 @@
     python -m lab.benchmarks.word_times [--sentences 50] [--train]
 
 Sentences of the conversation benchmark are spoken by Piper, whose model says how long each phoneme lasts; the aligner
-gets the sound and the phonemes only. Its classifier is trained (`--train`) on other sentences of that voice and of eight
-of Kokoro's.
+gets the sound and the phonemes only. Its classifier is trained (`--train`) on other sentences of that voice and of
+eight of Kokoro's.
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ from torch import nn
 from voice.phoneme_alignment import HOP, SOUNDS, Floats, features, sound_classes
 from voice.pronunciation import Pronunciation
 
-_HIDDEN, _EPOCHS, _BATCH, _RATE, _DECAY = 48, 12, 512, 2e-3, 1e-4
+_HIDDEN, _EPOCHS, _BATCH, _RATE, _DECAY = 64, 20, 512, 2e-3, 1e-4
 
 _PITCHES = (0.87, 1.0, 1.15)
 """Each recording is also heard slower and faster, like voices that are lower and higher."""
 
 
 def train(spoken: Sequence[tuple[Pronunciation, int]], path: Path) -> float:
-    """Write the classifier of these recordings, each with its sample rate. Returns the share of frames it gets right."""
+    """Write the classifier of these recordings, each with its sample rate. Returns the share of right frames."""
     torch.manual_seed(0)
     spoken = [(one, round(rate * pitch)) for one, rate in spoken for pitch in _PITCHES]
     labelled = [_labelled(*each) for each in spoken]
