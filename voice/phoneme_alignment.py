@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,10 +29,11 @@ HOP = RECOGNITION_RATE // 100
 _WINDOW, _FFT = 400, 512
 _BANDS, _LOWEST_HZ, _HIGHEST_HZ = 24, 80.0, 7600.0
 
-_HALF_GAP = 1.3
-"""Frames that a space takes from the sound on either side where no pause is heard: synthesizers let it last, too."""
+_HALF_GAP = 2.1
+"""Frames that a space takes from the sound on either side where no pause is heard: synthesizers let it last, too. Tuned like
+the weights."""
 
-_SCORE_WEIGHT, _SHARE_WEIGHT = 2.0, 0.5
+_SCORE_WEIGHT, _SHARE_WEIGHT = 3.0, 0.5
 """Of the sounds against their durations, and of how common each sound is: tuned on the sentences of the training."""
 
 CONTEXT = (-4, -2, -1, 0, 1, 2, 4)
@@ -66,7 +68,8 @@ class SoundClassifier:
         scores = np.maximum(features @ weights + bias, 0.0) @ last_weights + last_bias
         scores -= scores.max(axis=1, keepdims=True)
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        return _SCORE_WEIGHT * (scores - _SHARE_WEIGHT * self.log_share)
+        weighted: Floats = _SCORE_WEIGHT * (scores - _SHARE_WEIGHT * self.log_share)
+        return weighted
 
 
 def aligned(spoken: Pronunciation, rate: int) -> Pronunciation:
@@ -102,7 +105,8 @@ def features(samples: Samples, rate: int) -> Floats:
     mel = np.log(energy @ _filters() + 1e-6)
     mel = (mel - mel.mean(axis=0)) / (mel.std() + 1e-3)
     positions = np.clip(np.arange(count)[:, None] + np.array(CONTEXT), 0, count - 1)
-    return mel[positions].reshape(count, -1)
+    seen: Floats = mel[positions].reshape(count, -1)
+    return seen
 
 
 def sound_classes(symbols: Sequence[str]) -> list[list[int]]:
@@ -175,11 +179,13 @@ def classifier() -> SoundClassifier:
 @cache
 def _filters() -> Floats:
     """Triangular filters, evenly spaced on the mel scale: [FFT bins, bands]."""
-    mel = np.linspace(*(2595 * np.log10(1 + np.array([_LOWEST_HZ, _HIGHEST_HZ]) / 700)), _BANDS + 2)
+    lowest, highest = (2595 * math.log10(1 + hz / 700) for hz in (_LOWEST_HZ, _HIGHEST_HZ))
+    mel = np.linspace(lowest, highest, _BANDS + 2)
     edges = (700 * (10 ** (mel / 2595) - 1))[:, None]
     bins = np.arange(_FFT // 2 + 1) * RECOGNITION_RATE / _FFT
     rising, falling = (
         (bins - edges[:-2]) / (edges[1:-1] - edges[:-2]),
         (edges[2:] - bins) / (edges[2:] - edges[1:-1]),
     )
-    return np.maximum(0.0, np.minimum(rising, falling)).T.astype(np.float32)
+    filters: Floats = np.maximum(0.0, np.minimum(rising, falling)).T.astype(np.float32)
+    return filters

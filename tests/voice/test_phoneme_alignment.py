@@ -50,7 +50,7 @@ def test_a_space_without_a_pause_takes_a_little_of_both_words(monkeypatch: pytes
     found = aligned(Pronunciation(np.zeros(RATE, np.float32), ["^", "s", " ", "a", "$"], None), RATE)
     assert found.lengths is not None
     _, before, space, after, _ = found.lengths * 1000 / RATE
-    assert space == pytest.approx(26) and before + space + after == pytest.approx(1000, abs=30)
+    assert space == pytest.approx(42) and before + space + after == pytest.approx(1000, abs=30)
 
 
 @pytest.mark.parametrize("symbols", [[], ["^", "$"], ["ˈ"], list("^sasasasa$")])
