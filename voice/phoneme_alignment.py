@@ -30,8 +30,8 @@ _WINDOW, _FFT = 400, 512
 _BANDS, _LOWEST_HZ, _HIGHEST_HZ = 24, 80.0, 7600.0
 
 _HALF_GAP = 2.1
-"""Frames that a space takes from the sound on either side where no pause is heard: synthesizers let it last, too. Tuned like
-the weights."""
+"""Frames that a space takes from the sound on either side where no pause is heard: synthesizers let it last, too. Tuned
+like the weights."""
 
 _SCORE_WEIGHT, _SHARE_WEIGHT = 3.0, 0.5
 """Of the sounds against their durations, and of how common each sound is: tuned on the sentences of the training."""
