@@ -22,7 +22,9 @@ from voice.known_names import NO_NAMES, KnownNames
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.prosody import prosodic_completion
 from voice.speech_models import SpeechModels
+from voice.speech_times import Speech, SpeechTimes, SpokenWord
 from voice.tts import Voices
+from voice.visemes import Viseme
 from voice.word_alignment import TokenLogprob, Word
 
 T = TypeVar("T")
@@ -153,6 +155,13 @@ class FakeVoice:
         self.pronounced.append(learned.apply(clause.text.strip()))
         count = int(len(clause.text.split()) * OUTPUT_RATE // 10 / speed)
         return np.random.default_rng(0).choice((-0.5, 0.5), count).astype(np.float32)
+
+    def speak(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Speech:
+        audio, words = self.synthesize(clause, speed, learned), clause.text.split()
+        length = len(audio) * 1000 / OUTPUT_RATE / max(1, len(words))
+        times = [(n * length, (n + 1) * length) for n in range(len(words))]
+        spoken = tuple(SpokenWord(word, *span) for word, span in zip(words, times, strict=True))
+        return Speech(audio, SpeechTimes(spoken, tuple(Viseme("aa", 2, *span) for span in times)))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ from tests.server.realtime.conversation_client import Client, hold_conversation
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events, session
 from voice.audio.codec import OUTPUT_RATE
+from voice.chunks import Chunk
 from voice.session import VoiceSession
+from voice.speech_times import Speech
 
-APOLOGY = ("Sorry, something went wrong.", np.full(OUTPUT_RATE // 2, 0.25, np.float32))
+APOLOGY = Chunk("Sorry, something went wrong.", Speech(np.full(OUTPUT_RATE // 2, 0.25, np.float32)))
 
 ERRORS = [RuntimeError("it broke"), MemoryError(), OSError("out of memory")]
 
@@ -102,9 +104,13 @@ def statuses(harness: SessionHarness) -> list[str]:
 def test_a_response_that_fails_is_apologized_for_with_a_recording(stage: str, error: Exception) -> None:
     harness = fail_one_turn(stage, error)
     assert statuses(harness) == ["completed", "failed", "completed"]
-    assert response_texts(harness)[1] == APOLOGY[0]
-    played = [event.samples for event in harness.events_of(events.ResponseAudio) if event.samples[0] == APOLOGY[1][0]]
-    assert sum(map(len, played)) == len(APOLOGY[1])
+    assert response_texts(harness)[1] == APOLOGY.text
+    played = [
+        event.samples
+        for event in harness.events_of(events.ResponseAudio)
+        if event.samples[0] == APOLOGY.speech.audio[0]
+    ]
+    assert sum(map(len, played)) == len(APOLOGY.speech.audio)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -124,7 +130,7 @@ def test_a_turn_that_cannot_be_transcribed_is_reported_and_apologized_for(error:
     harness = fail_one_turn("recognition", error)
     assert statuses(harness) == ["completed", "failed", "completed"]
     assert len(harness.events_of(events.TranscriptionFailed)) == 1
-    assert response_texts(harness)[1] == APOLOGY[0]
+    assert response_texts(harness)[1] == APOLOGY.text
 
 
 def test_a_failed_response_is_reported_in_an_error_event() -> None:

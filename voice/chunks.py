@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from voice.audio.codec import OUTPUT_RATE, Samples
+from voice.audio.codec import OUTPUT_RATE
 from voice.history import Item
+from voice.speech_times import NO_SPEECH, Speech
 
 _REPEAT_MS = 200
 """A resumed response repeats this much: the word that was interrupted."""
@@ -14,15 +15,15 @@ _REPEAT_MS = 200
 
 @dataclass(frozen=True)
 class Chunk:
-    """Text and its audio, [T] at 24 kHz; a written response has none."""
+    """Text, and how it is spoken; a written response has no speech."""
 
     text: str
-    audio: Samples
+    speech: Speech = field(default=NO_SPEECH)
 
     @property
     def ms(self) -> float:
         """Length of the audio."""
-        return len(self.audio) * 1000 / OUTPUT_RATE
+        return self.speech.ms
 
 
 def unheard_chunks(sent: Sequence[Chunk], item: Item) -> list[Chunk]:
@@ -36,5 +37,8 @@ def unheard_chunks(sent: Sequence[Chunk], item: Item) -> list[Chunk]:
             continue
         heard_text = span.text_heard_by(item.heard_ms)
         start_ms = max(0.0, item.heard_ms - span.start_ms - _REPEAT_MS)
-        unheard.append(Chunk(chunk.text[len(heard_text) :], chunk.audio[int(start_ms * OUTPUT_RATE / 1000) :]))
+        speech = chunk.speech
+        audio = speech.audio[int(start_ms * OUTPUT_RATE / 1000) :]
+        rest = Speech(audio, speech.times.after(start_ms, len(heard_text.split())))
+        unheard.append(Chunk(chunk.text[len(heard_text) :], rest))
     return unheard

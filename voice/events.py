@@ -10,6 +10,7 @@ import numpy as np
 from agent.language_model import RemoteRequest, Source
 from voice.audio.codec import Samples
 from voice.history import FunctionCall, HistoryItem, Item
+from voice.speech_times import SpeechTimes
 from voice.turn_machine import Phase
 from voice.turn_metrics import TurnMetrics
 from voice.word_alignment import Word
@@ -184,6 +185,15 @@ class ResponseText(SessionEvent):
     response_id: str
     item_id: str
     text: str
+
+
+@dataclass(frozen=True)
+class ResponseTimes(SessionEvent):
+    """When the words of the audio that follows are spoken, from the start of the response's audio."""
+
+    response_id: str
+    item_id: str
+    times: SpeechTimes
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
@@ -10,11 +11,15 @@ from typing import Literal
 
 from agent.tools.protocol import PENDING_OUTPUT
 from chat.types import Message, ToolCall
+from voice.speech_times import first_words
 
 Role = Literal["system", "user", "assistant"]
 
 _OBJECT_BYTES = 512
 """An item or a span without its text."""
+
+_WORD_BYTES = 36
+"""The end of one word, in a tuple."""
 
 
 class UnknownItem(LookupError):
@@ -23,18 +28,26 @@ class UnknownItem(LookupError):
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a response's text, and the stretch of its audio that speaks it."""
+    """A stretch of a response's text, and the stretch of its audio that speaks it.
+
+    Attributes:
+        word_ends_ms: when each word that `str.split` finds has been spoken, from the span's start; empty if unknown.
+    """
 
     text: str
     start_ms: float
     end_ms: float
+    word_ends_ms: tuple[int, ...] = ()
 
     def text_heard_by(self, heard_ms: float) -> str:
-        """The words of the span that were heard completely by `heard_ms`, assuming an even speaking rate."""
+        """The words of the span that were heard completely by `heard_ms`; if their times are not known, at an even
+        speaking rate."""
         if heard_ms >= self.end_ms:
             return self.text
         if heard_ms <= self.start_ms:
             return ""
+        if self.word_ends_ms:
+            return first_words(self.text, bisect_right(self.word_ends_ms, heard_ms - self.start_ms))
         characters = len(self.text) * (heard_ms - self.start_ms) / (self.end_ms - self.start_ms)
         cut = self.text.rfind(" ", 0, int(characters) + 1)
         return self.text[: max(cut, 0)]
@@ -69,8 +82,7 @@ class Item:
 
     @property
     def heard_text(self) -> str:
-        """The text that the user heard. The words of a clause count as evenly spread over its audio, and a word counts
-        once it was heard completely."""
+        """The text that the user heard. A word counts once it was heard completely."""
         if self.heard_ms is None:
             return self.text
         return "".join(span.text_heard_by(self.heard_ms) for span in self.spans)
@@ -114,7 +126,11 @@ HistoryItem = Item | FunctionCall | FunctionCallOutput
 def item_bytes(item: HistoryItem) -> int:
     """Bytes of memory that an item takes, about."""
     spans = item.spans if isinstance(item, Item) else ()
-    return sum((_OBJECT_BYTES + getsizeof(one.text) for one in spans), _OBJECT_BYTES + getsizeof(item.text))
+    return sum((_span_bytes(span) for span in spans), _OBJECT_BYTES + getsizeof(item.text))
+
+
+def _span_bytes(span: Span) -> int:
+    return _OBJECT_BYTES + getsizeof(span.text) + _WORD_BYTES * len(span.word_ends_ms)
 
 
 class History:

@@ -23,6 +23,7 @@ _RUNS = {
 """The symbols of Kokoro v1.0 (its config.json), as runs of consecutive ids by their first id."""
 
 _IDS = {symbol: first + n for first, run in _RUNS.items() for n, symbol in enumerate(run)}
+_SYMBOLS = {number: symbol for symbol, number in _IDS.items()}
 
 SPACE = _IDS[" "]
 
@@ -64,3 +65,8 @@ def phonemes(text: str, accent: Accent) -> str:
 def phoneme_ids(text: str, accent: Accent) -> list[int]:
     """The model's input for `text`, without padding. Symbols that Kokoro does not know are left out."""
     return [_IDS[symbol] for symbol in phonemes(text, accent) if symbol in _IDS]
+
+
+def symbols(ids: list[int]) -> list[str]:
+    """The phonemes of these ids."""
+    return [_SYMBOLS[number] for number in ids]

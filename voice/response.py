@@ -24,7 +24,7 @@ from agent.tool_runs import ToolRuns
 from chat.progress import Progress
 from chat.types import Ask, Message
 from voice import events
-from voice.audio.codec import OUTPUT_RATE, Samples
+from voice.audio.codec import OUTPUT_RATE
 from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
@@ -34,6 +34,7 @@ from voice.history import FunctionCall, History, Item, Span, new_id
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
+from voice.speech_times import NO_SPEECH, Speech
 from voice.turn_metrics import Stamp, TurnMetrics
 
 _log = logging.getLogger("rejoinder.voice")
@@ -117,7 +118,7 @@ class Response:
         self._finish_reason: str | None = None
         self._error: str | None = None
         self._unreported_text = ""
-        self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
+        self._early_clause: tuple[Clause, asyncio.Future[Speech]] | None = None
         self._history: History | None = None
         self._sources: tuple[Source, ...] = ()
         self._text, self.manner = text, manner
@@ -385,12 +386,15 @@ class Response:
             self._early_clause = None
             self.metrics.drafts_dropped += 1
 
-    def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
+    def _synthesize(self, clause: Clause) -> asyncio.Future[Speech]:
         loop, models, manner, learned = asyncio.get_running_loop(), self._speech_models, self.manner, self._learned
         voice, speed = models.voices.find(self.options.voice), manner.speed_of(self.options.speed)
-        return loop.run_in_executor(
-            models.synthesis_executor, lambda: manner.amplified(voice.synthesize(clause, speed, learned))
-        )
+
+        def speak() -> Speech:
+            speech = voice.speak(clause, speed, learned)
+            return replace(speech, audio=manner.amplified(speech.audio))
+
+        return loop.run_in_executor(models.synthesis_executor, speak)
 
     async def _synthesize_clauses(self, planner: Planner, clauses: asyncio.Queue[Clause | None]) -> None:
         first = True
@@ -406,21 +410,21 @@ class Response:
             if first:
                 planner.pause(_MAX_PAUSE_S)
             start, begun_early = self._clock(), synthesis.done()
-            audio = await synthesis
+            speech = await synthesis
             seconds = self._clock() - start
             if not begun_early:
-                self._pace.add_synthesis(clause.num_words, seconds, len(audio) / OUTPUT_RATE)
-            self._add_chunk(clause.text, audio)
+                self._pace.add_synthesis(clause.num_words, seconds, speech.ms / 1000)
+            self._add_chunk(clause.text, speech)
             if first:
                 planner.pause(0)
                 self._paused_s = min(seconds, _MAX_PAUSE_S)
             first = False
 
-    def _add_chunk(self, text: str, audio: Samples = events.NO_SAMPLES) -> None:
+    def _add_chunk(self, text: str, speech: Speech = NO_SPEECH) -> None:
         if text:
-            if len(audio):
+            if speech.ms:
                 self._stamp("first_audio")
-            self._chunks.append(Chunk(text, audio))
+            self._chunks.append(Chunk(text, speech))
             self.ready.set()
             self._changed.set()
 
@@ -465,22 +469,24 @@ class Response:
         """Tell the user that the response failed, with a recording: the voice may be what failed."""
         apology = self._speech_models.apology
         if apology is not None and self.options.speak and self._history is not None:
-            self._send_chunk(Chunk(*apology))
+            self._send_chunk(apology)
 
     def _send_chunk(self, chunk: Chunk) -> None:
         self._start_message()
         self._sent.append(chunk)
+        audio, times, start_ms = chunk.speech.audio, chunk.speech.times, self.item.audio_ms
         if self.options.speak:
-            start_ms = self.item.audio_ms
-            self.item.spans.append(Span(chunk.text, start_ms, start_ms + chunk.ms))
+            word_ends = tuple(math.ceil(word.end_ms) for word in times.words)
+            self.item.spans.append(Span(chunk.text, start_ms, start_ms + chunk.ms, word_ends))
         self.item.text += chunk.text
         self._emit(events.ResponseText(self.response_id, self.item.id, chunk.text))
-        if not len(chunk.audio):
+        if not chunk.ms:
             if not self.options.speak:
                 self._stamp("first_sent")
             return
+        self._emit(events.ResponseTimes(self.response_id, self.item.id, times.later(start_ms)))
         self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000
-        for block in np.split(chunk.audio, range(_BLOCK, len(chunk.audio), _BLOCK)):
+        for block in np.split(audio, range(_BLOCK, len(audio), _BLOCK)):
             self._emit(events.ResponseAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
         if not self._audio_sent:
             self._audio_sent = True

@@ -16,9 +16,11 @@ from voice.asr import Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.vad import Silero, bundled_silero
 from voice.captions import CaptionedUtterance
+from voice.chunks import Chunk
 from voice.clauses import Clause, ClauseSplitter
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import CPU, SpeechDevice
+from voice.speech_times import Speech
 
 if TYPE_CHECKING:
     from voice.prosody import AudioTurnDetector
@@ -40,7 +42,7 @@ class SpeechModels:
         turn_detector: judges by the audio whether a turn is over.
         recognition_executor: threads that wait for the recognizer, or for another transcription of the same turn.
         synthesis_executor, turn_detection_executor: one thread each; these models use all their cores for one request.
-        apology: what is said when a response fails, and its audio, [T] at 24 kHz; None to say nothing.
+        apology: what is said when a response fails; None to say nothing.
     """
 
     recognizer: Recognizer
@@ -50,7 +52,7 @@ class SpeechModels:
     recognition_executor: Executor
     synthesis_executor: Executor
     turn_detection_executor: Executor
-    apology: tuple[str, Samples] | None = None
+    apology: Chunk | None = None
 
     def new_utterance(
         self, language: str, names: Callable[[], Sequence[str]] = tuple, *, captions: bool = False
@@ -64,11 +66,11 @@ class SpeechModels:
         """
         return (CaptionedUtterance if captions else Utterance)(self.recognizer.for_language(language), names)
 
-    async def speech(self, text: str, voice: Voice, speed: float) -> AsyncIterator[Samples]:
-        """A text, spoken clause by clause: [T] float32 at 24 kHz each."""
+    async def speech(self, text: str, voice: Voice, speed: float) -> AsyncIterator[Speech]:
+        """A text, spoken clause by clause."""
         splitter, loop = ClauseSplitter(), asyncio.get_running_loop()
         for clause in [*splitter.push(text), *splitter.flush()]:
-            yield await loop.run_in_executor(self.synthesis_executor, voice.synthesize, clause, speed)
+            yield await loop.run_in_executor(self.synthesis_executor, voice.speak, clause, speed)
 
     def audio_turn_completion(self, audio: Samples) -> float | None:
         """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""
@@ -122,11 +124,11 @@ def load_speech_models(
 
     synthesis_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis")
 
-    def load_synthesis() -> tuple[Voices, Samples]:
+    def load_synthesis() -> tuple[Voices, Speech]:
         loaded = load_voices(voices, device, lexicon)
         for name in loaded.names:
             loaded.find(name).synthesize(Clause("Ready to talk.", True))
-        return loaded, loaded.default.synthesize(Clause(APOLOGY, True))
+        return loaded, loaded.default.speak(Clause(APOLOGY, True))
 
     synthesis = synthesis_executor.submit(load_synthesis)  # while recognition is loaded
     whisper, turn_detector = (
@@ -147,5 +149,5 @@ def load_speech_models(
         recognition_executor,
         synthesis_executor,
         turn_detection_executor,
-        (APOLOGY, apology),
+        Chunk(APOLOGY, apology),
     )

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from voice.audio.codec import OUTPUT_RATE, Samples, trim_silence
+from voice.audio.codec import OUTPUT_RATE, Samples, without_silence
 from voice.audio.resampling import resample
 from voice.clauses import Clause
 from voice.lexicon import NO_LEXICON, Lexicon
+from voice.phoneme_alignment import aligned
 from voice.speech_device import CPU, SpeechDevice
+from voice.speech_times import NO_SPEECH, Speech, speech_times
 from voice.voice_file import Sessions
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ class Voice:
         self.name, self._lexicon = path.stem, lexicon
 
     def synthesize(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Samples:
-        """Synthesize one clause: [T] float32 at 24 kHz, empty if the clause has nothing to pronounce.
+        """The audio of `speak`."""
+        return self.speak(clause, speed, learned).audio
+
+    def speak(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Speech:
+        """Synthesize one clause; silence, of no length, if the clause has nothing to pronounce.
 
         Args:
             speed: 1 is the voice's own speed, 2 twice as fast.
@@ -80,10 +84,14 @@ class Voice:
         """
         text = self._lexicon.including(learned).apply(clause.spoken(english=self._synthesizer.speaks_english))
         if not text:
-            return np.zeros(0, np.float32)
-        samples, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate
+            return NO_SPEECH
+        spoken, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate
         tail = _SENTENCE_TAIL_MS if clause.ends_sentence else _CLAUSE_TAIL_MS
-        return resample(trim_silence(samples, rate, lead_ms=_LEAD_MS, tail_ms=tail), rate, OUTPUT_RATE)
+        sound = without_silence(spoken.samples, rate, lead_ms=_LEAD_MS, tail_ms=tail)
+        if spoken.lengths is None:
+            spoken = aligned(spoken, rate)
+        times = speech_times(clause.text, text, spoken.phonemes(sound, rate))
+        return Speech(resample(spoken.samples[sound], rate, OUTPUT_RATE), times)
 
 
 class Voices:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voice.audio.codec import BadAudio
+from voice.onnx_graph import with_output
 from voice.speech_device import CPU, SpeechDevice, SpeechDeviceUnavailable
 
 if TYPE_CHECKING:
@@ -21,11 +22,12 @@ _THREADS = 2
 
 
 def open_session(
-    path: Path, device: SpeechDevice = CPU, loaded: Sessions | None = None
+    path: Path, device: SpeechDevice = CPU, loaded: Sessions | None = None, *, exposed: str = ""
 ) -> onnxruntime.InferenceSession:
     """Load an ONNX model.
 
     Args:
+        exposed: operator whose result is a further output, if the model has exactly one node of it.
         loaded: models that need not be loaded again; this one is added.
 
     Raises:
@@ -43,7 +45,10 @@ def open_session(
     options.intra_op_num_threads, options.inter_op_num_threads = _THREADS, 1
     # Idle ONNX threads spin by default and would take cores from the language model.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(str(path), options, providers=device.synthesis_providers())
+    model = with_output(path, exposed) if exposed else None
+    session = onnxruntime.InferenceSession(model or str(path), options, providers=device.synthesis_providers())
+    if model is not None:
+        session._model_bytes = None  # otherwise it keeps the whole file in memory as long as it lives
     device.check_synthesis(session)
     if loaded is not None:
         loaded[path] = session

@@ -1,6 +1,7 @@
 // The page: connects the microphone, the loudspeaker, the server connection and the transcript.
 
 import { drawSoon } from "./drawing.js";
+import { Face } from "./face.js";
 import { keyHeaders, storeKey, storedKey } from "./key.js";
 import { Realtime, decodePcm } from "./realtime.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone } from "./sound.js";
@@ -26,6 +27,7 @@ const loudspeaker = new Loudspeaker();
 const microphone = new Microphone(onBlock, onUnplugged);
 const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
 const tools = new Tools(realtime, (call) => transcript.showCall(call));
+new Face($("face"), $("show-face"), { realtime, loudspeaker, transcript });
 
 let level = 0; // of the microphone, in steps
 let running = false;

@@ -42,7 +42,7 @@ class Playback extends AudioWorkletProcessor {
     }
     if (this.starting) {
       this.starting = false;
-      this.port.postMessage({ type: "started", played: this.read });
+      this.port.postMessage({ type: "started", played: this.read, at: currentTime + out.length / sampleRate });
     }
     return true;
   }

@@ -16,6 +16,7 @@ export class Realtime extends EventTarget {
   constructor({ session, history, apiKey }) {
     super();
     Object.assign(this, { session, history, apiKey });
+    this.extensions = EXTENSIONS;
     this.retryMs = FIRST_RETRY_MS;
     this.keepConnected = false;
   }
@@ -66,7 +67,7 @@ export class Realtime extends EventTarget {
   }
 
   configure() {
-    this.send("session.update", { session: { type: "realtime", include: EXTENSIONS, ...this.session() } });
+    this.send("session.update", { session: { type: "realtime", include: this.extensions, ...this.session() } });
   }
 
   receive(event) {

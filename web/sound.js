@@ -108,8 +108,9 @@ export class Loudspeaker {
     await this.context.resume();
   }
 
-  onReport({ type, played }) {
+  onReport({ type, played, at }) {
     this.played = played;
+    this.reportedAt = at; // in the context's time; undefined while nothing plays
     if (type === "started") this.onstart();
     if (type === "cleared") {
       this.pushed = played;
@@ -141,6 +142,18 @@ export class Loudspeaker {
     }
     this.items.clear();
     return unfinished;
+  }
+
+  /** The item that is heard now and how many ms of it were; undefined if none is. Playback goes on from the last report as
+   * long as there is audio. */
+  get playing() {
+    if (!this.reportedAt) return undefined;
+    const elapsed = this.context.currentTime - this.reportedAt - this.latencyMs / 1000;
+    const position = this.played + elapsed * OUTPUT_RATE;
+    for (const [itemId, { start, end }] of this.items) {
+      if (position >= start && position < end) return { itemId, heardMs: ((position - start) * 1000) / OUTPUT_RATE };
+    }
+    return undefined;
   }
 
   /** Time in ms from a sample leaving the page to reaching the ear, as far as the browser knows. */

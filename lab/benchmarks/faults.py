@@ -42,8 +42,10 @@ from tests.real_time import wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, Samples
+from voice.chunks import Chunk
 from voice.clauses import Clause
 from voice.lexicon import NO_LEXICON, Lexicon
+from voice.speech_times import Speech
 
 MAX_RECOVERY_S = 5.0
 
@@ -365,7 +367,7 @@ def site() -> Any:
     """A server with fake models and a turn log."""
     poison = Poison()
     models = fake_speech_models(_Recognizer(poison), _Voice(poison))
-    apology = ("Sorry.", np.full(OUTPUT_RATE // 10, 0.25, np.float32))
+    apology = Chunk("Sorry.", Speech(np.full(OUTPUT_RATE // 10, 0.25, np.float32)))
     with tempfile.TemporaryDirectory() as folder, patch.object(session, "SpeechDetector", LoudnessDetector):
         admission, path = Admission(_SLOTS), Path(folder) / "turns.sqlite"
         log = TurnLog(path)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.datastructures import UploadFile
@@ -25,10 +26,12 @@ from server.chat_completions.streaming import DONE, event, event_stream, unless_
 from server.context import ServerContext
 from server.request_body import limited
 from server.response_format import StrictModel, VoiceID
+from server.speech_times import viseme_times, word_times
 from voice.asr import Segment
 from voice.audio.codec import PCM16, RECOGNITION_RATE
 from voice.recordings import transcribe_recording
 from voice.speech_models import SpeechModels
+from voice.speech_times import SpeechTimes
 from voice.tts import DEFAULT_VOICE, UnknownVoice, Voice
 
 _MAX_FIELD_BYTES = 1 << 16
@@ -43,6 +46,8 @@ _TRANSCRIPT_FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
 
 _CLEAN_FORMATS = ("json", "verbose_json")
 """They have room for the raw words."""
+
+Timestamps = Literal["word", "viseme"]
 
 _IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
 
@@ -213,6 +218,12 @@ class SpeechRequest(StrictModel):
     speed: float = Field(1.0, ge=0.25, le=4)
     stream_format: Literal["audio", "sse"] = "audio"
     instructions: str | None = None
+    timestamps: Timestamps | Annotated[list[Timestamps], Field(max_length=2)] | None = None
+
+    @property
+    def timed(self) -> frozenset[str]:
+        """What times are asked for."""
+        return frozenset([self.timestamps] if isinstance(self.timestamps, str) else self.timestamps or ())
 
 
 class Speech:
@@ -230,18 +241,46 @@ class Speech:
             raise APIError(400, str(error), "voice") from None
         if body.stream_format == "sse":
             return await event_stream(self._events(body, voice))
-        return StreamingResponse(self._encoded(body, voice), media_type=SPEECH_FORMATS[body.response_format].media_type)
+        if body.timed:
+            return StreamingResponse(self._captioned(body, voice), media_type="application/json")
+        audio = (data async for _, data in self._encoded(body, voice) if data)
+        return StreamingResponse(audio, media_type=SPEECH_FORMATS[body.response_format].media_type)
 
-    async def _encoded(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[bytes]:
-        """The audio, in parts."""
-        encoder = SpeechEncoder(body.response_format)
-        async for samples in self._speech_models.speech(body.input, voice, body.speed):
-            if data := encoder.push(samples):
-                yield data
-        yield encoder.finish()
+    async def _encoded(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[tuple[SpeechTimes, bytes]]:
+        """The audio, in parts, and the times of its words and visemes, from the start of all of it."""
+        encoder, start_ms = SpeechEncoder(body.response_format), 0.0
+        async for speech in self._speech_models.speech(body.input, voice, body.speed):
+            yield speech.times.later(start_ms), encoder.push(speech.audio)
+            start_ms += speech.ms
+        yield SpeechTimes(), encoder.finish()
+
+    async def _captioned(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[str]:
+        """A JSON object of the audio and its times, since plain audio has no room for them. It is sent as it is ready,
+        like plain audio: it may be long."""
+        rest, timed = b"", dict[str, list[dict[str, Any]]]()
+        yield f'{{"audio_format": "{body.response_format}", "audio": "'
+        async for times, data in self._encoded(body, voice):
+            data = rest + data
+            whole = len(data) // 3 * 3  # base64 of parts can be joined if each has whole groups
+            yield base64.b64encode(data[:whole]).decode()
+            rest = data[whole:]
+            for name, part in _times(times, body.timed).items():
+                timed.setdefault(name, []).extend(part)
+        fields = "".join(f', "{name}": {json.dumps(parts)}' for name, parts in timed.items())
+        yield f'{base64.b64encode(rest).decode()}"{fields}}}'
 
     async def _events(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[str]:
-        async for data in self._encoded(body, voice):
-            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+        async for times, data in self._encoded(body, voice):
+            for name, part in _times(times, body.timed).items():
+                if part:
+                    yield event({"type": f"rejoinder.{name}", name: part})
+            if data:
+                yield event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
         yield event({"type": "speech.audio.done"})
         yield DONE
+
+
+def _times(times: SpeechTimes, timed: frozenset[str]) -> dict[str, list[dict[str, Any]]]:
+    """The times that were asked for."""
+    parts = {"words": word_times(times)} if "word" in timed else {}
+    return {**parts, "visemes": viseme_times(times)} if "viseme" in timed else parts

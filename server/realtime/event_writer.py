@@ -18,6 +18,7 @@ from server.realtime.items import item_object
 from server.realtime.mcp_tools import McpTools
 from server.realtime.response_writer import ResponseWriter
 from server.realtime.session_config import CAPTIONS, SessionConfig
+from server.speech_times import viseme_times, word_times
 from voice import events as session_events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, new_id
 from voice.turn_metrics import TurnMetrics
@@ -124,6 +125,12 @@ class EventWriter:
                 self._extend("rejoinder.sources", response_id=response_id, item_id=item_id, sources=sources)
             case session_events.ResponseText(response_id=response_id):
                 self._responses[response_id].text_delta(event)
+            case session_events.ResponseTimes(times=times):
+                position = {"response_id": event.response_id, "item_id": event.item_id}
+                if times.words:
+                    self._extend("rejoinder.words", **position, words=word_times(times))
+                if times.visemes:
+                    self._extend("rejoinder.visemes", **position, visemes=viseme_times(times))
             case session_events.ResponseAudio(response_id=response_id):
                 self._responses[response_id].audio_delta(event)
             case session_events.FunctionCallArguments(response_id=response_id):

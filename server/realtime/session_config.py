@@ -161,6 +161,7 @@ Include = Literal[
     "rejoinder.sources",
     "rejoinder.transcript",
     "rejoinder.turn",
+    "rejoinder.visemes",
     "rejoinder.words",
     "item.input_audio_transcription.logprobs",
 ]

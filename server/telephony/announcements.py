@@ -67,5 +67,5 @@ class Announcements:
 
     async def _synthesize(self, text: str, voice: str, speed: float, encoding: Encoding, rate: int) -> bytes:
         models = self._speech_models
-        clauses = [samples async for samples in models.speech(text, models.voices.find(voice), speed)]
+        clauses = [speech.audio async for speech in models.speech(text, models.voices.find(voice), speed)]
         return encode(resample(np.concatenate([NO_SAMPLES, *clauses]), OUTPUT_RATE, rate), encoding)

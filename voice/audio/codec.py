@@ -106,11 +106,10 @@ def decode(data: bytes, encoding: Encoding) -> Samples:
     return samples[np.frombuffer(data, np.uint8)]
 
 
-def trim_silence(samples: Samples, rate: int, *, lead_ms: float, tail_ms: float) -> Samples:
-    """Cut the silence at the start and end to at most `lead_ms` and `tail_ms`. Silent audio becomes empty."""
+def without_silence(samples: Samples, rate: int, *, lead_ms: float, tail_ms: float) -> slice:
+    """Where the sound is, with at most `lead_ms` of silence before it and `tail_ms` after it. Silent audio has none."""
     audible = np.flatnonzero(np.abs(samples) >= AUDIBLE_AMPLITUDE)
     if not audible.size:
-        return samples[:0]
+        return slice(0, 0)
     start = max(0, int(audible[0]) - math.ceil(lead_ms * rate / 1000))
-    end = int(audible[-1]) + 1 + math.ceil(tail_ms * rate / 1000)
-    return samples[start:end]
+    return slice(start, min(len(samples), int(audible[-1]) + 1 + math.ceil(tail_ms * rate / 1000)))

@@ -18,9 +18,10 @@ from agent.tools.server_tools import ServerTools, ToolSettings
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from voice import events
-from voice.audio.codec import OUTPUT_RATE, Samples
+from voice.audio.codec import OUTPUT_RATE
 from voice.history import Item
 from voice.playback import SessionSettings
+from voice.pronunciation import Pronunciation
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 from voice.tts import Voice, Voices
@@ -56,10 +57,10 @@ class _Listener:
     speaks_english: bool = True
     heard: list[str] = field(default_factory=list)
 
-    def pronounce(self, text: str, speed: float) -> Samples:
+    def pronounce(self, text: str, speed: float) -> Pronunciation:
         """Silence, so that nobody waits for the playback."""
         self.heard.append(text)
-        return np.zeros(240, np.float32)
+        return Pronunciation(np.zeros(240, np.float32), (), np.zeros(0))
 
 
 def _listening() -> tuple[SpeechModels, _Listener]:

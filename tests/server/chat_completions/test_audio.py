@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
+import json
 import wave
+from itertools import pairwise
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -14,6 +18,7 @@ from openai import OpenAI
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder
 from tests.fakes import FakeVoice
+from tests.real_time import HANG_S
 from voice.audio.codec import OUTPUT_RATE, from_pcm16, to_pcm16
 from voice.clauses import Clause
 
@@ -96,3 +101,30 @@ def test_speech_as_events(client: OpenAI) -> None:
 def test_an_unknown_voice_gets_a_sentence(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="this server has fake, other"):
         client.audio.speech.create(input="Hi", model="tts-1", voice="nobody")
+
+
+def test_speech_with_the_times_of_its_words_and_visemes(address: str, client: OpenAI) -> None:
+    options = {"input": TEXT, "response_format": "pcm", "timestamps": ["word", "viseme"]}
+    captioned = httpx.post(f"http://{address}/v1/audio/speech", json=options, timeout=HANG_S).json()
+    plain = client.audio.speech.create(input=TEXT, model="tts-1", voice="alloy", response_format="pcm").read()
+    audio = base64.b64decode(captioned["audio"])
+    assert captioned["audio_format"] == "pcm" and audio == plain
+    assert " ".join(word["word"] for word in captioned["words"]) == TEXT
+    for times in (captioned["words"], captioned["visemes"]):
+        assert times[-1]["end_ms"] == pytest.approx(len(audio) / 48, abs=2)
+        assert all(one["end_ms"] == pytest.approx(other["start_ms"], abs=2) for one, other in pairwise(times))
+
+
+def test_speech_events_bring_the_times_before_the_audio_of_their_clause(address: str) -> None:
+    options = {"input": TEXT, "response_format": "pcm", "stream_format": "sse", "timestamps": "word"}
+    with httpx.stream("POST", f"http://{address}/v1/audio/speech", json=options, timeout=HANG_S) as response:
+        events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+    assert {event["type"] for event in events} == {"rejoinder.words", "speech.audio.delta", "speech.audio.done"}
+    words = [word for event in events if event["type"] == "rejoinder.words" for word in event["words"]]
+    assert " ".join(word["word"] for word in words) == TEXT and events[0]["type"] == "rejoinder.words"
+
+
+def test_unknown_timestamps_get_a_sentence(address: str) -> None:
+    options = {"input": TEXT, "timestamps": "phoneme"}
+    answer = httpx.post(f"http://{address}/v1/audio/speech", json=options, timeout=HANG_S)
+    assert answer.status_code == 400 and "'word' or 'viseme'" in answer.json()["error"]["message"]

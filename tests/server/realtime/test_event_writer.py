@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -83,7 +84,8 @@ def test_the_words_of_a_transcript_are_timed_and_weighted_on_request() -> None:
     logprobs = client.last(f"{PREFIX}.completed")["logprobs"]
     assert "".join(one["token"] for one in logprobs).strip() == "What is the capital of France?"
     assert logprobs[0] == {"token": " What", "logprob": -0.5, "bytes": list(b" What")}
-    assert client.last("rejoinder.words")["words"][1] == {"word": "is", "start": 1, "end": 2}
+    (words,) = [event["words"] for event in of_type(client, "rejoinder.words") if "response_id" not in event]
+    assert words[1] == {"word": "is", "start": 1, "end": 2}
     assert client.last("response.done")["response"]["status"] == "completed"
     assert "logprobs" not in hold_conversation(one_turn).last(f"{PREFIX}.completed")
 
@@ -98,3 +100,23 @@ def test_the_users_language_reaches_the_recognizer() -> None:
         assert "en, de" in client.error["message"]
 
     hold_conversation(scenario)
+
+
+def test_a_response_says_when_its_words_are_spoken_and_which_shapes_the_mouth_has() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(include=["rejoinder.words", "rejoinder.visemes"])
+        await one_turn(client)
+
+    client = hold_conversation(scenario)
+    (message,) = client.last("response.done")["response"]["output"]
+    words = [word for event in of_type(client, "rejoinder.words") if "response_id" in event for word in event["words"]]
+    shapes = [shape for event in of_type(client, "rejoinder.visemes") for shape in event["visemes"]]
+    assert " ".join(word["word"] for word in words) == message["content"][0]["transcript"].strip()
+    assert words[1] == {"word": words[1]["word"], "start_ms": 100, "end_ms": 200}
+    assert shapes[1] == {"viseme": "aa", "azure_id": 2, "start_ms": 100, "end_ms": 200}
+    kinds = [event["type"] for event in client.events]
+    first_audio = kinds.index("response.output_audio.delta")
+    assert kinds.index("rejoinder.visemes") < first_audio
+    audio_ms = sum(len(b64decode(event["delta"])) for event in of_type(client, "response.output_audio.delta")) / 48
+    assert words[-1]["end_ms"] == pytest.approx(audio_ms, abs=1)
+    assert not of_type(hold_conversation(one_turn), "rejoinder.visemes")
