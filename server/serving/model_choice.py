@@ -205,11 +205,11 @@ def open_record(device: str = "auto", data: Path | None = None) -> ModelRecord:
 
 
 def _on_gpu(device: str) -> bool:
-    return device != "cpu" and torch.cuda.is_available()
+    return (auto_device()[0].type == "cuda") if device == "auto" else device != "cpu" and torch.cuda.is_available()
 
 
 def _gpu(device: str) -> torch.device:
-    return torch.device("cuda" if device == "auto" else device)
+    return auto_device()[0] if device == "auto" else torch.device(device)
 
 
 def resolve_model(model_options: ModelOptions, data: Path | None = None) -> ModelOptions:
