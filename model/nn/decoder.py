@@ -110,8 +110,8 @@ class Decoder:
         scaling: of its positions, if any.
         interruption: asked before each layer of a forward pass; the pass ends with `ForwardInterrupted` if it says so.
             Asking takes time, so it is None where nothing may interrupt.
-        ragged_attention: attention of all conversations of a batch at once, if they lie in slots; None to attend for one
-            after the other.
+        ragged_attention: attention of all conversations of a batch at once, if they lie in slots; None for one after
+            the other.
 
     Args:
         precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),

@@ -61,8 +61,8 @@ def find_device(name: str) -> torch.device:
         return device
     if device.type == "mps":
         raise ValueError(
-            "Apple's GPUs (mps) are not supported: nothing here was tried on one. Choose cpu, which reads weights of 4 to "
-            "8 bits where a GPU of Apple's would read 16"
+            "Apple's GPUs (mps) are not supported: nothing here was tried on one. Choose cpu, which reads weights of 4 "
+            "to 8 bits"
         )
     if device.type != "cuda":
         raise ValueError(f"{name!r} is not supported: {_CHOICES}")

@@ -84,15 +84,8 @@ def distinct(wanted: Sequence[Step]) -> Iterator[Any]:
     seen = set()
     for step in wanted:
         capacity = 512 if step.config.hidden < 100 else 4224
-        launches = recorded_pass(
-            step.config,
-            step.dtype,
-            step.drafts,
-            step.copies,
-            32 if step.config.hidden > 64 else 4,
-            capacity,
-            step.batch,
-        )
+        rank = 32 if step.config.hidden > 64 else 4
+        launches = recorded_pass(step.config, step.dtype, step.drafts, step.copies, rank, capacity, step.batch)
         for launch in launches:
             key = (launch.name, *(_kind(part) for part in launch.arguments), *launch.constants.items())
             if key not in seen:

@@ -93,11 +93,8 @@ def select_ragged_attention(config: DecoderConfig, dtype: torch.dtype, device: t
     flash, fits = flash_attn_varlen(), config.head_dim <= 256 and config.head_dim % 8 == 0
     if flash is None or dtype != torch.bfloat16 or not fits:
         return triton
-    kernel = flash
-    return (
-        _checked("flash-attn's", lambda: FlashAttention(kernel, triton or LoopedAttention()), config, dtype, device)
-        or triton
-    )
+    attention = FlashAttention(flash, triton or LoopedAttention())
+    return _checked("flash-attn's", lambda: attention, config, dtype, device) or triton
 
 
 def _triton_attention() -> RaggedAttention:
@@ -136,10 +133,10 @@ def difference(
     query = torch.randn(sum(counts), config.heads, config.head_dim, generator=draw).to(device, dtype)
     slots = tuple(torch.randperm(len(counts) + 1, generator=draw).tolist()[: len(counts)])
     mask = torch.rand(counts[2], counts[2], generator=draw) < 0.5
-    worst = 0.0
+    errors = []
     for masks in ((None,) * len(counts), (None, None, mask | torch.eye(counts[2], dtype=torch.bool), None)):
         rows = RaggedRows(keys_values, counts, past, slots, masks)
         found, expected = (one(query, *keys_values[:, 0], rows).float() for one in (attention, LoopedAttention()))
         for part, reference in zip(found.split(counts), expected.split(counts), strict=True):
-            worst = max(worst, float((part - reference).norm() / reference.norm()))
-    return worst if worst == worst else float("inf")  # NaN is wrong, too
+            errors.append(float((part - reference).norm() / reference.norm()))
+    return max(error if error == error else float("inf") for error in errors)  # NaN is wrong, too

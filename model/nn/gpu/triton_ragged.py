@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -38,8 +39,10 @@ def attend_ragged(
     queries = tl.load(query + (first + m)[:, None] * stride + column, mask=inside, other=0.0)
     own_head = (slot * (HEADS // GROUP) + head // GROUP) * capacity * HEAD_DIM
     own_keys, own_values = keys + own_head, values + own_head
+    masked_rows, causal_to = rows, tl.full((ROWS,), -1, tl.int64)
     end = past + rows
     if own_mask < 0:
+        masked_rows, causal_to = rows * 0, m
         end = past + min(row + ROWS, rows)
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
@@ -48,10 +51,10 @@ def attend_ragged(
         part = _columns_of(own_keys, n, d, HEAD_DIM, end, HEAD_DIM)
         scores = _dot(queries, part, tl.zeros((ROWS, KEYS), tl.float32), PRECISE) * scale
         other = n - past
-        masked = (own_mask >= 0) & (m[:, None] < rows) & (other[None, :] >= 0) & (other[None, :] < rows)
+        masked = (m[:, None] < rows) & (other[None, :] >= 0) & (other[None, :] < masked_rows)
         attended = tl.load(mask + own_mask + m[:, None] * rows + other[None, :], mask=masked, other=0) != 0
-        attended |= (own_mask < 0) & (other[None, :] <= m[:, None])
-        scores = tl.where((n < end)[None, :] & ((other < 0)[None, :] | attended), scores, float("-inf"))
+        attended = attended | (other[None, :] < 0) | (other[None, :] <= causal_to[:, None])
+        scores = tl.where((n < end)[None, :] & attended, scores, float("-inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
         finite = tl.where(higher == float("-inf"), 0.0, higher)
         shares, fade = tl.exp(scores - finite[:, None]), tl.exp(highest - finite)

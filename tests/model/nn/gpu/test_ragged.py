@@ -23,6 +23,9 @@ from model.nn.gpu.ragged import FlashAttention, LoopedAttention, difference, fla
 from model.nn.kv_slab import KeyValueSlab
 from model.nn.ragged import RaggedAttention, RaggedRows
 
+# The interpreter divides by zero in rows that are not stored.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
 CPU = torch.device("cpu")
 
 
@@ -77,11 +80,11 @@ def test_each_implementation_computes_what_the_loop_does(
     assert difference(attention, TINY, dtype, CPU) < (1e-5 if dtype == torch.float32 else 1.2e-2)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1000))
 def test_random_ragged_shapes_give_what_the_loop_gives(data: st.DataObject, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
-    lengths = data.draw(st.lists(st.tuples(st.integers(1, 80), st.integers(0, 150)), min_size=1, max_size=4))
+    lengths = data.draw(st.lists(st.tuples(st.integers(1, 70), st.integers(0, 100)), min_size=1, max_size=3))
     heads, kv_heads, size = data.draw(st.sampled_from([(4, 2, 16), (3, 1, 24), (2, 2, 32)]))
     counts, past = zip(*lengths, strict=True)
     keys_values = torch.randn(2, 1, len(counts) + 1, kv_heads, 256, size, generator=draw)
