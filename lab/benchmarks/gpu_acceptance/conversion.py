@@ -43,9 +43,9 @@ def run(context: Context) -> None:
 
 
 def generated_corpus(
-    model: LoadedModel, count: int, prompt_tokens: int, new_tokens: int, batch_size: int = 16
+    model: LoadedModel, count: int, prompt_tokens: int, new_tokens: int, batch_size: int = 16, base: str = "random"
 ) -> Corpus:
-    """Texts that the model continued from random tokens."""
+    """Texts that the model continued from random tokens. `base` is the checksum of its weights."""
     draw = torch.Generator().manual_seed(1)
     high = model.decoder.config.vocab_size - 8
     prompts = [tuple(torch.randint(0, high, (prompt_tokens,), generator=draw).tolist()) for _ in range(count)]
@@ -53,7 +53,7 @@ def generated_corpus(
     outputs = generate(model.decoder, batch, frozenset(), batch_size=batch_size, seed=1)
     spans = ((prompt_tokens, prompt_tokens + new_tokens),)
     texts = [TrainingText((*prompt, *new), spans, "chat") for prompt, new in zip(prompts, outputs, strict=True)]
-    return Corpus(tuple(texts), "random", {})
+    return Corpus(tuple(texts), base, {})
 
 
 def loss_falls(model: LoadedModel, corpus: Corpus, losses: list[float]) -> Mapping[str, Any]:

@@ -81,13 +81,14 @@ def gap(model: LoadedModel, prompt: Sequence[int], output: Sequence[int], text: 
     goes on with none of the CPU's likeliest tokens."""
     tokens = [token for token in output if token not in model.stop_tokens]
     decode = model.tokenizer.decode
-    if decode(tokens) == text:
+    text = _whole(text)
+    if _whole(decode(tokens)) == text:
         return None
     at = next((n for n in range(len(tokens)) if not text.startswith(_whole(decode(tokens[: n + 1])))), len(tokens))
     with torch.inference_mode():
         logits = model.decoder.forward([*prompt, *tokens[:at]], model.decoder.new_cache(), logits="last")[-1].float()
     own = float(logits[tokens[at]] if at < len(tokens) else logits.max())
-    before = decode(tokens[:at])
+    before = _whole(decode(tokens[:at]))
     for value, token in zip(*(part.tolist() for part in logits.topk(_CANDIDATES)), strict=True):
         ends = token in model.stop_tokens and text == before
         goes_on = token not in model.stop_tokens and text.startswith(_whole(decode([*tokens[:at], token])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -121,20 +121,29 @@ def _checked(
 
 @torch.inference_mode()
 def difference(
-    attention: RaggedAttention, config: DecoderConfig, dtype: torch.dtype, device: torch.device, seed: int = 0
+    attention: RaggedAttention,
+    config: DecoderConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    conversations: Sequence[tuple[int, int]] = _CHECKED,
 ) -> float:
     """How far an implementation is from `LoopedAttention`, relatively, for random rows: the largest of causal ones and
-    of a batch in which one conversation has a mask."""
-    draw = torch.Generator().manual_seed(seed)
-    counts, past = zip(*_CHECKED, strict=True)
-    capacity = -(-max(map(sum, _CHECKED)) // _PAGE) * _PAGE
+    of a batch in which one conversation has a mask.
+
+    Args:
+        conversations: rows and earlier tokens of each of at least four.
+    """
+    draw = torch.Generator().manual_seed(0)
+    counts, past = zip(*conversations, strict=True)
+    capacity = -(-max(map(sum, conversations)) // _PAGE) * _PAGE
     shape = (2, 1, len(counts) + 1, config.kv_heads, capacity, config.head_dim)
     keys_values = torch.randn(shape, generator=draw).to(device, dtype)
     query = torch.randn(sum(counts), config.heads, config.head_dim, generator=draw).to(device, dtype)
     slots = tuple(torch.randperm(len(counts) + 1, generator=draw).tolist()[: len(counts)])
     mask = torch.rand(counts[2], counts[2], generator=draw) < 0.5
     errors = []
-    for masks in ((None,) * len(counts), (None, None, mask | torch.eye(counts[2], dtype=torch.bool), None)):
+    mask |= torch.eye(counts[2], dtype=torch.bool)
+    for masks in ((None,) * len(counts), (None, None, mask, *[None] * (len(counts) - 3))):
         rows = RaggedRows(keys_values, counts, past, slots, masks)
         found, expected = (one(query, *keys_values[:, 0], rows).float() for one in (attention, LoopedAttention()))
         for part, reference in zip(found.split(counts), expected.split(counts), strict=True):

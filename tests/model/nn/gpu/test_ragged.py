@@ -75,9 +75,12 @@ def flash() -> FlashAttention:
 def test_each_implementation_computes_what_the_loop_does(
     kind: str, dtype: torch.dtype, flash: FlashAttention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the check that a server makes when it starts: it accepts them."""
+    """With the check that a server makes when it starts, over the border of a tile: it accepts them."""
     attention = _triton() if kind == "triton" else flash
-    assert difference(attention, TINY, dtype, CPU) < (1e-5 if dtype == torch.float32 else 1.2e-2)
+    conversations = ((1, 70), (18, 0), (9, 64), (66, 60))
+    assert difference(attention, TINY, dtype, CPU, conversations) < (1e-5 if dtype == torch.float32 else 1.2e-2)
+        1e-5 if dtype == torch.float32 else 1.2e-2
+    )
 
 
 @settings(max_examples=8, deadline=None)
@@ -109,13 +112,13 @@ def _decoder(attention: RaggedAttention | None) -> tuple[Decoder, KeyValueSlab]:
     return decoder, KeyValueSlab(TINY, torch.float32, CPU, 6, 320)
 
 
-def _batch(decoder: Decoder, slab: KeyValueSlab, kind: str = "causal", count: int = 4) -> list[ForwardInput]:
+def _batch(decoder: Decoder, slab: KeyValueSlab, kind: str = "causal", count: int = 3) -> list[ForwardInput]:
     batch = []
     for n in range(count):
         cache = slab.new_cache()
         if n % 2:
             decoder.forward(list(range(20 * n)), cache, logits="none")
-        rows = 5 + 30 * n
+        rows = 5 + 10 * n
         inputs = text_input(cache, list(range(100, 100 + rows)), 2)
         mask = text_mask("block", rows, 0, 4) if kind == "block" and n == 2 else inputs.attention_mask
         batch.append(ForwardInput(cache, inputs.tokens, inputs.positions, mask, inputs.noise, 2))
@@ -167,7 +170,6 @@ class _Counted:
 def test_the_kernels_of_a_forward_pass_do_not_grow_with_its_conversations() -> None:
     looped, ragged = _Counted(ragged=False), _Counted(ragged=True)
     before, now = ([each.kernels(count) for count in (2, 3, 5)] for each in (looped, ragged))
-    print(before, now)
     each = (before[1] - before[0]) / TINY.layers
     assert each >= 3 and before[2] - before[1] == 2 * (before[1] - before[0])
     assert now[1] - now[0] <= 8 and now[2] - now[1] <= 16  # a few for the whole pass: none of them in a layer
