@@ -79,8 +79,6 @@ def test_each_implementation_computes_what_the_loop_does(
     attention = _triton() if kind == "triton" else flash
     conversations = ((1, 70), (18, 0), (9, 64), (66, 60))
     assert difference(attention, TINY, dtype, CPU, conversations) < (1e-5 if dtype == torch.float32 else 1.2e-2)
-        1e-5 if dtype == torch.float32 else 1.2e-2
-    )
 
 
 @settings(max_examples=8, deadline=None)
