@@ -21,6 +21,9 @@ from model.checkpoint.checkpoint import DecoderConfig
 _CPU_TARGET = 90
 """Compute capability × 10 for which kernels are compiled without a GPU."""
 
+_CPU_KERNELS = 3
+"""So many are compiled then, to see that it works."""
+
 _GPU_MEMORY_GIB = 1
 """What a process that compiles takes of the GPU's memory: half of it is CUDA's context."""
 
@@ -58,7 +61,7 @@ def compile_all(context: Context) -> Mapping[str, Any]:
     except ImportError as error:
         raise NotPossibleHere(f"needs Triton ({error})") from None
     began = time.perf_counter()
-    kernels = list(distinct(steps(context.on_gpu)))
+    kernels = compiled_kernels(context.on_gpu)
     workers = min(len(kernels), len(os.sched_getaffinity(0)))
     if context.on_gpu:
         free, _ = torch.cuda.mem_get_info(context.device)
@@ -75,6 +78,11 @@ def compile_all(context: Context) -> Mapping[str, Any]:
         "one after the other s": sum(took for took, _ in results),
         "s": seconds,
     }
+
+
+def compiled_kernels(on_gpu: bool) -> list[Any]:
+    """The launches to compile: all on a GPU, the first few on a CPU, where no later stage needs them."""
+    return list(distinct(steps(on_gpu)))[: None if on_gpu else _CPU_KERNELS]
 
 
 def distinct(wanted: Sequence[Step]) -> Iterator[Any]:
@@ -107,7 +115,7 @@ def compile_share(share: tuple[bool, list[int]]) -> list[tuple[float, str]]:
         For each the seconds, and the error if there was one.
     """
     on_gpu, numbers = share
-    kernels, results = list(distinct(steps(on_gpu))), []
+    kernels, results = compiled_kernels(on_gpu), list[tuple[float, str]]()
     if on_gpu:
         torch.cuda.set_device(0)
     for number in numbers:
