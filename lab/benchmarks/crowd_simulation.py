@@ -36,9 +36,9 @@ _ATTAINED_BANDWIDTH, _ATTAINED_TERAFLOPS = 0.7, 300.0
 """Share of the nominal bandwidth that kernels attain, and what small tiles attain of an H100's nominal 989 TFLOP/s in
 bfloat16. Guesses: the acceptance measures both."""
 
-_EAGER_KERNELS, _LOOPED_KERNELS, _EAGER_US = 20, 30, 5.0
-"""Kernels a layer of a forward pass that reads prompts; those for each conversation, if each has an attention of its
-own; and µs that starting one takes the host."""
+EAGER_KERNELS, LOOPED_KERNELS, _EAGER_US = 16, 18, 5.0
+"""Kernels a layer of a forward pass that reads prompts, and as many more for each conversation after the first if each
+has an attention of its own (a test counts both); and µs that starting one takes the host."""
 
 _COPIES, _COPY_ROWS, _RANK = 7, 256, 32
 """As in `CUDAGraphRunner`, and in the bundled adapter."""
@@ -86,7 +86,7 @@ class Costs:
     def prompt_ms(self, rows: int, past: int, conversations: int) -> float:
         """ms of a forward pass that reads parts of the prompts of some conversations, which is not captured."""
         step = step_roofline(self.config, 2, 0, past)
-        kernels = _EAGER_KERNELS + (_LOOPED_KERNELS * conversations if self.looped else 0)
+        kernels = EAGER_KERNELS + (LOOPED_KERNELS * (conversations - 1) if self.looped else 0)
         return self._ms(step.num_bytes, rows, self.config.layers * kernels * _EAGER_US)
 
     def num_drafts(self) -> dict[int, int]:

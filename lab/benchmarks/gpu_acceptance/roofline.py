@@ -1,5 +1,7 @@
-"""The least time that a step can take: its bytes ÷ the memory's bandwidth + its kernels × the cost of starting one. A measured time next to its roofline says how much is left to gain, and where: in the
-kernels' reading, or in their number.
+"""The least time that a step can take: its bytes ÷ the memory's bandwidth + its kernels × the cost of starting one.
+
+A measured time next to its roofline says how much is left to gain, and where: in the kernels' reading, or in their
+number.
 """
 
 from __future__ import annotations

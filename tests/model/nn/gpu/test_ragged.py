@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+
+from lab.benchmarks.crowd_simulation import EAGER_KERNELS, LOOPED_KERNELS
 from lab.benchmarks.gpu_acceptance.counting import CountedOperations
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, TINY, random_model
+from lab.benchmarks.gpu_acceptance.recording import META, meta_decoder
 from model.nn.attention import additive_mask, attend, causal_mask, text_mask
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import ForwardInput, text_input
 from model.nn.gpu import ragged as selection
 from model.nn.gpu.ragged import FlashAttention, LoopedAttention, difference, flash_attn_varlen, select_ragged_attention
+from model.nn.gpu.triton_ragged import TritonAttention
 from model.nn.kv_slab import KeyValueSlab
 from model.nn.ragged import RaggedAttention, RaggedRows
 
@@ -27,13 +33,6 @@ from model.nn.ragged import RaggedAttention, RaggedRows
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 CPU = torch.device("cpu")
-
-
-def _triton() -> Any:
-    pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
-    from model.nn.gpu.triton_ragged import TritonAttention
-
-    return TritonAttention()
 
 
 class DocumentedVarlen:
@@ -76,7 +75,7 @@ def test_each_implementation_computes_what_the_loop_does(
     kind: str, dtype: torch.dtype, flash: FlashAttention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the check that a server makes when it starts, over the border of a tile: it accepts them."""
-    attention = _triton() if kind == "triton" else flash
+    attention = TritonAttention() if kind == "triton" else flash
     conversations = ((1, 70), (18, 0), (9, 64), (66, 60))
     assert difference(attention, TINY, dtype, CPU, conversations) < (1e-5 if dtype == torch.float32 else 1.2e-2)
 
@@ -97,7 +96,7 @@ def test_random_ragged_shapes_give_what_the_loop_gives(data: st.DataObject, seed
     slots = tuple(torch.randperm(len(counts) + 1, generator=draw).tolist()[: len(counts)])
     rows = RaggedRows(keys_values, counts, past, slots, masks)
     expected = LoopedAttention()(query, *keys_values[:, 0], rows)
-    torch.testing.assert_close(_triton()(query, *keys_values[:, 0], rows), expected, atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(TritonAttention()(query, *keys_values[:, 0], rows), expected, atol=2e-5, rtol=2e-5)
     calls = DocumentedVarlen.calls
     found = FlashAttention(DocumentedVarlen(), LoopedAttention())(query, *keys_values[:, 0], rows)
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
@@ -126,7 +125,7 @@ def _batch(decoder: Decoder, slab: KeyValueSlab, kind: str = "causal", count: in
 @pytest.mark.parametrize("kind", ["causal", "block"])
 def test_a_forward_pass_gives_the_same_logits_and_cache(kind: str) -> None:
     found = []
-    for attention in (None, _triton()):
+    for attention in (None, TritonAttention()):
         decoder, slab = _decoder(attention)
         logits = decoder.run(_batch(decoder, slab, kind))
         found.append((torch.cat(logits), slab.keys_values))
@@ -142,36 +141,39 @@ def test_conversations_without_a_slot_are_read_one_after_the_other() -> None:
     assert [tuple(part.shape) for part in decoder.run([inputs, alone])] == [(1, 640), (1, 640)]
 
 
-class _Counted:
-    """Counts the kernels of a forward pass: torch's operations and launches of Triton's."""
+class _Launched:
+    """Stands for one kernel on torch's `meta` device."""
 
-    def __init__(self, ragged: bool) -> None:
-        self.launches = 0
-        self.attention = None
-        if ragged:
-            self.attention = _triton()
-            self.attention.launch = self._launch
+    launches = 0
 
-    def _launch(self, *_: object, **__: object) -> None:
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, rows: RaggedRows) -> Tensor:
         self.launches += 1
-
-    def kernels(self, conversations: int) -> int:
-        decoder, slab = _decoder(self.attention)
-        batch = [text_input(slab.new_cache(), [1, 2, 3], 0) for _ in range(conversations)]
-        decoder.run(batch)  # slots are lent
-        self.launches = 0
-        with torch.inference_mode(), CountedOperations() as others:
-            decoder.run(batch)
-        return others.count + self.launches
+        return query.new_empty(len(query), query.shape[1] * query.shape[2])
 
 
-def test_the_kernels_of_a_forward_pass_do_not_grow_with_its_conversations() -> None:
-    looped, ragged = _Counted(ragged=False), _Counted(ragged=True)
-    before, now = ([each.kernels(count) for count in (2, 3, 5)] for each in (looped, ragged))
-    each = (before[1] - before[0]) / TINY.layers
-    assert each >= 3 and before[2] - before[1] == 2 * (before[1] - before[0])
-    assert now[1] - now[0] <= 8 and now[2] - now[1] <= 16  # a few for the whole pass: none of them in a layer
-    assert now[0] < before[0]
+def _kernels(layers: int, conversations: int, ragged: bool) -> int:
+    """Kernels of a forward pass that reads prompts after earlier texts, as on a GPU."""
+    config = replace(QWEN_05B, layers=layers, vocab_size=640)
+    decoder, slab = meta_decoder(config, torch.bfloat16), KeyValueSlab(config, torch.bfloat16, META, 8, 320)
+    batch = []
+    for _ in range(conversations):
+        cache = slab.new_cache()
+        decoder.forward(list(range(20)), cache, logits="none")
+        batch.append(text_input(cache, list(range(9)), 0))
+    launched = _Launched()
+    decoder.ragged_attention = launched if ragged else None
+    with torch.inference_mode(), CountedOperations() as others:
+        decoder.run(batch)
+    return others.count + launched.launches
+
+
+def test_the_kernels_of_a_layer_do_not_grow_with_the_conversations_that_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("model.nn.decoder.supports_attend_split", lambda *kind: True)
+    looped, ragged = ([_kernels(3, n, how) - _kernels(2, n, how) for n in (1, 2, 4)] for how in (False, True))
+    assert looped[2] - looped[1] == 2 * LOOPED_KERNELS and looped[0] > EAGER_KERNELS
+    assert ragged == [EAGER_KERNELS] * 3
 
 
 class Wrong:
