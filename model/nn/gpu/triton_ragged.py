@@ -31,15 +31,15 @@ def attend_ragged(
     """
     tile, head = tl.program_id(0), tl.program_id(1)
     own = tiles + tile * 6
-    first, row, rows = tl.load(own), tl.load(own + 1), tl.load(own + 2)
-    past, slot, own_mask = tl.load(own + 3), tl.load(own + 4), tl.load(own + 5)
+    first, slot, own_mask = tl.load(own), tl.load(own + 4), tl.load(own + 5)
+    row, rows, past = tl.load(own + 1).to(tl.int32), tl.load(own + 2).to(tl.int32), tl.load(own + 3).to(tl.int32)
     m, d = row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (m[:, None] < rows) & (d[None, :] < HEAD_DIM)
     column = head * HEAD_DIM + d[None, :]
     queries = tl.load(query + (first + m)[:, None] * stride + column, mask=inside, other=0.0)
     own_head = (slot * (HEADS // GROUP) + head // GROUP) * capacity * HEAD_DIM
     own_keys, own_values = keys + own_head, values + own_head
-    masked_rows, causal_to = rows, tl.full((ROWS,), -1, tl.int64)
+    masked_rows, causal_to = rows, tl.full((ROWS,), -1, tl.int32)
     end = past + rows
     if own_mask < 0:
         masked_rows, causal_to = rows * 0, m
@@ -79,11 +79,12 @@ class TritonAttention:
         if query.stride()[1:] != (head_dim, 1):
             query = query.contiguous()
         out = query.new_empty(len(query), heads * head_dim)
+        warps = 8 if rows.tile_rows == 64 else 4  # with four, the registers of 64 rows of 128 numbers do not fit
         self.launch(
             attend_ragged, (len(rows.tiles), heads),
             query, keys, values, rows.tiles, rows.packed_mask, out, query.stride(0), capacity, head_dim**-0.5,
             HEADS=heads, GROUP=heads // kv_heads, HEAD_DIM=head_dim, WIDTH=padded_rank(head_dim), ROWS=rows.tile_rows,
             KEYS=KEYS, PRECISE=not isinstance(attend_ragged, triton.JITFunction) or query.dtype == torch.float32,
-            num_stages=2,
+            num_warps=warps, num_stages=2,
         )  # fmt: skip
         return out
