@@ -41,8 +41,9 @@ class LoopedAttention:
         for count, past, slot, mask in zip(rows.counts, rows.past, rows.slots, rows.masks, strict=True):
             new = causal_mask(count, 0) if mask is None else mask
             visible = torch.cat((torch.ones(count, past, dtype=torch.bool), new), 1).to(query.device)
-            parts = (part[slot, :, : past + count] for part in (keys, values))
-            out.append(attend(query[first : first + count], *parts, additive_mask(visible, group, query.dtype)))
+            own_keys, own_values = (part[slot, :, : past + count] for part in (keys, values))
+            mask = additive_mask(visible, group, query.dtype)
+            out.append(attend(query[first : first + count], own_keys, own_values, mask))
             first += count
         return torch.cat(out)
 
@@ -145,7 +146,10 @@ def difference(
     mask |= torch.eye(counts[2], dtype=torch.bool)
     for masks in ((None,) * len(counts), (None, None, mask, *[None] * (len(counts) - 3))):
         rows = RaggedRows(keys_values, counts, past, slots, masks)
-        found, expected = (one(query, *keys_values[:, 0], rows).float() for one in (attention, LoopedAttention()))
-        for part, reference in zip(found.split(counts), expected.split(counts), strict=True):
+        found, expected = (
+            one(query, keys_values[0, 0], keys_values[1, 0], rows).float().split_with_sizes(counts)
+            for one in (attention, LoopedAttention())
+        )
+        for part, reference in zip(found, expected, strict=True):
             errors.append(float((part - reference).norm() / reference.norm()))
     return max(error if error == error else float("inf") for error in errors)  # NaN is wrong, too
