@@ -35,7 +35,7 @@ class Stage:
 
 PARTS = {
     "kernels": (
-        Stage("compile", "compiling", "run", 150, compiles=True),
+        Stage("compile", "compiling", "run", 240, compiles=True),
         Stage("machine", "machine", "run", 60),
         Stage("correctness", "correctness", "run", 150),
         Stage("kernels", "kernels", "run", 100),
