@@ -13,12 +13,12 @@ from rich.text import Text
 
 from cli.console import UserError, stderr, stdout, user_errors
 from cli.options import DataOption, DeviceOption
-from model.engine.loader import find_device
 from model.hub import catalog
 from model.hub.download import HubModel
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore, pip_command
 from model.nn.cpu.packed_file import packed_path
+from model.nn.device import find_device
 from server.serving.general_models import expected_ms, pulled_models
 from server.serving.model_choice import PATIENT_MS, fits_into_memory, open_record, verdicts
 from server.serving.runtime import hub_models, progress_bars

@@ -36,8 +36,9 @@ _ATTAINED_BANDWIDTH, _ATTAINED_TERAFLOPS = 0.7, 300.0
 """Share of the nominal bandwidth that kernels attain, and what small tiles attain of an H100's nominal 989 TFLOP/s in
 bfloat16. Guesses: the acceptance measures both."""
 
-_EAGER_KERNELS, _EAGER_US = 16, 5.0
-"""Kernels a layer of a forward pass that reads prompts, and µs that starting one takes the host."""
+EAGER_KERNELS, LOOPED_KERNELS, _EAGER_US = 16, 18, 5.0
+"""Kernels a layer of a forward pass that reads prompts, and as many more for each conversation after the first if each
+has an attention of its own (a test counts both); and µs that starting one takes the host."""
 
 _COPIES, _COPY_ROWS, _RANK = 7, 256, 32
 """As in `CUDAGraphRunner`, and in the bundled adapter."""
@@ -57,10 +58,14 @@ class Costs:
 
     Attributes:
         gigabytes_per_s: nominal.
+        max_drafts: drafts of a conversation in a step, 0 for a model that nothing drafts for on a GPU.
+        looped: whether the attention of prompts is computed for one conversation after the other.
     """
 
     config: DecoderConfig
     gigabytes_per_s: float
+    max_drafts: int = 4
+    looped: bool = False
 
     @property
     def num_weights(self) -> int:
@@ -78,15 +83,18 @@ class Costs:
         step = step_roofline(self.config, 2, _RANK if drafts else 0, past, OTHER_KERNELS)
         return self._ms(step.num_bytes, batch * (num_rows(drafts) + copies), step.nodes * NODE_US)
 
-    def prompt_ms(self, rows: int, past: int) -> float:
-        """ms of a forward pass that reads parts of prompts, which is not captured."""
+    def prompt_ms(self, rows: int, past: int, conversations: int) -> float:
+        """ms of a forward pass that reads parts of the prompts of some conversations, which is not captured."""
         step = step_roofline(self.config, 2, 0, past)
-        return self._ms(step.num_bytes, rows, self.config.layers * _EAGER_KERNELS * _EAGER_US)
+        kernels = EAGER_KERNELS + (LOOPED_KERNELS * (conversations - 1) if self.looped else 0)
+        return self._ms(step.num_bytes, rows, self.config.layers * kernels * _EAGER_US)
 
     def num_drafts(self) -> dict[int, int]:
         """Drafts for each size of a batch, as the engine chooses them from replayed steps."""
         return {
-            size: best_num_drafts([self.round_ms(size, drafts, 600 * size) for drafts in range(5)], ACCEPTANCE)
+            size: best_num_drafts(
+                [self.round_ms(size, drafts, 600 * size) for drafts in range(self.max_drafts + 1)], ACCEPTANCE
+            )
             for size in _SIZES
         }
 
@@ -204,7 +212,8 @@ class _Simulation:
         chosen = schedule([one.request for one in reading if one.request is not None], GPU_PREFILL_CHUNK)
         readers = [one for one in reading if any(one.request is request for request in chosen)]
         if readers:
-            took_ms += self._costs.prompt_ms(sum(one.unread for one in readers), sum(one.text for one in readers))
+            unread, past = (sum(getattr(one, name) for one in readers) for name in ("unread", "text"))
+            took_ms += self._costs.prompt_ms(unread, past, len(readers))
         self._now += took_ms / 1e3
         self._busy_s += took_ms / 1e3
         if generating:
@@ -274,15 +283,17 @@ def main() -> None:
     )
     parser.add_argument("--gpu", choices=BANDWIDTH, default="H200", help="its nominal bandwidth is used")
     parser.add_argument("--model", choices=("0.5b", "1.5b"), help="this model only")
+    parser.add_argument("--looped", action="store_true", help="prompts without ragged attention, as it was")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    for name, config in (("0.5b", QWEN_05B), ("1.5b", QWEN_15B)):
+    for name, config, drafts in (("0.5b", QWEN_05B, 4), ("1.5b", QWEN_15B, 0)):  # the 1.5B has no adapter
         if arguments.model in (None, name):
             print(f"{name} on {arguments.gpu}, simulated")
             print("| conversations | drafts | all at once: ms a step | tokens/s | first clause p95, ms |"
                   " in conversation: first clause p50 | p95 | GPU busy |")  # fmt: skip
             print("|---|---|---|---|---|---|---|---|")
-            for row in rows(Costs(config, BANDWIDTH[arguments.gpu]), arguments.seed):
+            costs = Costs(config, BANDWIDTH[arguments.gpu], drafts, arguments.looped)
+            for row in rows(costs, arguments.seed):
                 print(row)
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
+from model.nn.device import is_amd
+
 _WARM_UP_RUNS = 2
 """Calls before capturing, in which libraries choose their kernels and allocate workspaces, which a capture cannot."""
 
 
 def can_capture(device: torch.device) -> bool:
-    """Whether functions on a device are captured."""
-    return device.type == "cuda"
+    """Whether functions on a device are captured. AMD's graphs were never tried."""
+    return device.type == "cuda" and not is_amd()
 
 
 class CapturedFunction:

@@ -34,6 +34,7 @@ from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready
 from model.engine.warm_up import warm_up
 from model.nn.cuda import device_failed
 from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput, ForwardInterrupted
+from model.nn.gpu.ragged import select_ragged_attention
 from model.nn.gpu.selection import gpu_operations
 from model.nn.gpu.tiling import fitting_rows
 from model.nn.kv_cache import KeyValueCache
@@ -337,6 +338,7 @@ class Engine:
             slots = affordable_slots(slot_bytes(decoder.config, decoder.dtype.itemsize, capacity), free, slots)
             _log.info("room for %d conversations in GPU memory", slots)
         self._slab = KeyValueSlab(decoder.config, decoder.dtype, self._device, slots, capacity)
+        decoder.ragged_attention = select_ragged_attention(decoder.config, decoder.dtype, self._device)
         if self.diffusion is not None:
             adapter = model.adapter if decoder.config.diffusion is None else None
             self._blocks = CapturedBlocks(decoder, adapter, self.diffusion, self._slab, operations)

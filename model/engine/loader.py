@@ -44,6 +44,7 @@ from model.nn.block_drafter import BlockDrafterWeights, load_drafter
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
 from model.nn.decoder import CacheType, Decoder, Precision
+from model.nn.device import find_device, is_amd, is_ampere_or_newer
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
@@ -141,8 +142,8 @@ def load_model(
     """Open a GGUF file or a safetensors folder.
 
     Args:
-        device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
-        precision: int8 on the CPU and bfloat16 elsewhere when not given.
+        device: as `find_device` takes it.
+        precision: int8 on the CPU, bfloat16 on GPUs that have it and float32 on others when not given.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights.
         drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
@@ -162,7 +163,9 @@ def load_model(
     target = find_device(device)
     if target.type == "cuda":
         configure_cuda()
-    default: Precision = "bfloat16" if target.type == "cuda" else "int8" if cpu_kernels_installed() else "float32"
+    default: Precision = "int8" if target.type == "cpu" and cpu_kernels_installed() else "float32"
+    if target.type == "cuda" and (is_amd() or is_ampere_or_newer(target)):
+        default = "bfloat16"
     try:
         checkpoint = open_checkpoint(path, family)
         scaling = scaling_for(checkpoint.config, context)
@@ -275,33 +278,6 @@ def output_rows(checkpoint: Checkpoint, tokens: torch.Tensor) -> torch.Tensor:
     if stored is None or stored.format not in FORMATS:
         return checkpoint.tensor(name)[tokens]
     return torch.from_numpy(dequantize(FORMATS[stored.format], stored.blocks[tokens.numpy()]))
-
-
-def find_device(name: str) -> torch.device:
-    """The device that a name stands for. A CUDA device has its index: `torch.cuda.set_device` refuses one without.
-
-    Args:
-        name: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
-
-    Raises:
-        ValueError: there is no such device here.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"{name!r} is not a device: choose auto, cpu, cuda or cuda:N") from None
-    if device.type == "cpu":
-        return device
-    if device.type != "cuda":
-        raise ValueError(f"{name!r} is not supported: choose auto, cpu, cuda or cuda:N")
-    if not torch.cuda.is_available():
-        raise ValueError("there is no CUDA device on this machine (or torch was installed for the CPU): choose cpu")
-    index = device.index or 0
-    if index >= torch.cuda.device_count():
-        raise ValueError(f"there is no {name} on this machine: it has {torch.cuda.device_count()} CUDA devices")
-    return torch.device("cuda", index)
 
 
 def _of_weights(

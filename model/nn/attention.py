@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from model.checkpoint.architectures import Attention
+from model.nn.device import is_ampere_or_newer
 
 
 def causal_mask(rows: int, past: int) -> Tensor:
@@ -145,8 +146,7 @@ def attend_split(query: Tensor, key: Tensor, value: Tensor, past: int, new: Tens
 
 def supports_attend_split(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Whether there is a flash kernel for such queries: bfloat16 on GPUs from Ampere on."""
-    fits = device.type == "cuda" and dtype == torch.bfloat16 and head_dim <= 256 and head_dim % 8 == 0
-    return fits and torch.cuda.get_device_capability(device)[0] >= 8
+    return dtype == torch.bfloat16 and head_dim <= 256 and head_dim % 8 == 0 and is_ampere_or_newer(device)
 
 
 FlashAttnFunction = Callable[..., tuple[Tensor, Tensor, Tensor]]

@@ -24,6 +24,7 @@ from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Inter
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
 from model.nn.linear import Embedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
+from model.nn.ragged import RaggedAttention, RaggedRows
 from model.nn.rotary import RotaryEmbedding, rotate
 
 Precision = Literal["int8", "float32", "bfloat16"]
@@ -109,6 +110,8 @@ class Decoder:
         scaling: of its positions, if any.
         interruption: asked before each layer of a forward pass; the pass ends with `ForwardInterrupted` if it says so.
             Asking takes time, so it is None where nothing may interrupt.
+        ragged_attention: attention of all conversations of a batch at once, if they lie in slots; None for one after
+            the other.
 
     Args:
         precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),
@@ -168,6 +171,7 @@ class Decoder:
             self._packed.save()
         self._checkpoint = self._packed = None
         self.interruption: Interruption | None = None
+        self.ragged_attention: RaggedAttention | None = None
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for this decoder."""
@@ -265,7 +269,8 @@ class Decoder:
         tapped: list[Tensor] = []
         noise = _noise_rows(batch, self.device)
         sizes = [len(inputs.tokens) for inputs in batch]
-        masks = [AttentionMask.of(inputs, self.config, self.device, self.dtype) for inputs in batch]
+        ragged = None if self.ragged_attention is None else RaggedRows.of(batch)
+        masks = [] if ragged else [AttentionMask.of(one, self.config, self.device, self.dtype) for one in batch]
         for number, layer in enumerate(self.layers):
             if self.interruption is not None and self.interruption():
                 raise ForwardInterrupted
@@ -273,6 +278,8 @@ class Decoder:
                 tapped.append(x)
 
             def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:
+                if ragged is not None and self.ragged_attention is not None:
+                    return self.ragged_attention(query, *ragged.write(number, key, value), ragged)
                 parts = (part.split_with_sizes(sizes) for part in (query, key, value))
                 out = [
                     mask.attend(q, *inputs.cache.write(number, k, v))

@@ -90,6 +90,11 @@ class SlotCache(KeyValueCache):
         self._slab = slab
         self.slot: int | None = None
 
+    @property
+    def keys_values(self) -> torch.Tensor:
+        """Those of the slab."""
+        return self._slab.keys_values
+
     def reserve(self, count: int) -> None:
         """Make room for `count` more tokens."""
         fits = len(self.tokens) + count <= self._slab.capacity

@@ -187,9 +187,9 @@ def _load_balancer(
 
 def _on_gpus(settings: ServeSettings) -> bool:
     """Whether each replica gets a GPU. What other machines have, this one cannot know."""
-    import torch
+    from model.nn.device import auto_device
 
     device = settings.device
     return device.startswith("cuda") or (
-        device == "auto" and settings.cluster == LOCAL_CLUSTER and torch.cuda.is_available()
+        device == "auto" and settings.cluster == LOCAL_CLUSTER and auto_device()[0].type == "cuda"
     )

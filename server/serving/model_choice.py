@@ -19,6 +19,7 @@ from model.hub.catalog import GeneralModel, ModelEntry
 from model.hub.store import ModelStore
 from model.hub.transfer import ModelUnavailable
 from model.nn.cpu.team import available_cores
+from model.nn.device import auto_device
 from server.processor import cpu_name, physical_memory
 from server.serving.general_models import SAME_SIZE, pulled_models
 from server.serving.model_record import ENOUGH_TURNS, ModelHistory, ModelRecord
@@ -205,11 +206,13 @@ def open_record(device: str = "auto", data: Path | None = None) -> ModelRecord:
 
 
 def _on_gpu(device: str) -> bool:
+    if device == "auto":
+        return auto_device()[0].type == "cuda"
     return device != "cpu" and torch.cuda.is_available()
 
 
 def _gpu(device: str) -> torch.device:
-    return torch.device("cuda" if device == "auto" else device)
+    return auto_device()[0] if device == "auto" else torch.device(device)
 
 
 def resolve_model(model_options: ModelOptions, data: Path | None = None) -> ModelOptions:

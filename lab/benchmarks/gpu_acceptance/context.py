@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from lab.benchmarks.gpu_acceptance.report import Result
+from lab.benchmarks.gpu_acceptance.stages import Call
 from model.nn.cuda import configure_cuda
 
 
@@ -27,26 +28,29 @@ class Context:
     Attributes:
         path: file that the checks are recorded in, one JSON object a line.
         device: the device under test.
+        call: what the command was asked for.
     """
 
     path: Path
     device: torch.device
+    call: Call
 
     @staticmethod
-    def open(path: Path, cpu: bool) -> Context:
-        """Select the device.
+    def open(stage: str, call: Call) -> Context:
+        """Select the device, for the stage of this name.
 
         Raises:
             SystemExit: there is no GPU.
         """
-        if cpu:
-            return Context(path, torch.device("cpu"))
+        path = call.out / f"{stage}.jsonl"
+        if call.cpu:
+            return Context(path, torch.device("cpu"), call)
         if not torch.cuda.is_available():
             raise SystemExit("there is no CUDA device: --cpu checks the acceptance itself")
         configure_cuda()
         device = torch.device("cuda", 0)
         torch.cuda.set_device(device)
-        return Context(path, device)
+        return Context(path, device, call)
 
     @property
     def on_gpu(self) -> bool:

@@ -25,7 +25,7 @@ from model.convert.train_adapter import AdapterProgress, AdapterTraining, Traini
 from model.engine.loader import LoadedModel
 
 _STEPS = 40
-_TINY_TRAINING = TrainingConfig(
+TINY_TRAINING = TrainingConfig(
     None, _STEPS, rank=8, texts=4, rows=16, curriculum=((0.0, 2),), rate=1e-2, cross_entropy=1.0, whole_vocabulary=True
 )
 """Both weights of the cross-entropy are 1, so that the losses of all steps can be compared."""
@@ -43,9 +43,9 @@ def run(context: Context) -> None:
 
 
 def generated_corpus(
-    model: LoadedModel, count: int, prompt_tokens: int, new_tokens: int, batch_size: int = 16
+    model: LoadedModel, count: int, prompt_tokens: int, new_tokens: int, batch_size: int = 16, base: str = "random"
 ) -> Corpus:
-    """Texts that the model continued from random tokens."""
+    """Texts that the model continued from random tokens. `base` is the checksum of its weights."""
     draw = torch.Generator().manual_seed(1)
     high = model.decoder.config.vocab_size - 8
     prompts = [tuple(torch.randint(0, high, (prompt_tokens,), generator=draw).tolist()) for _ in range(count)]
@@ -53,13 +53,13 @@ def generated_corpus(
     outputs = generate(model.decoder, batch, frozenset(), batch_size=batch_size, seed=1)
     spans = ((prompt_tokens, prompt_tokens + new_tokens),)
     texts = [TrainingText((*prompt, *new), spans, "chat") for prompt, new in zip(prompts, outputs, strict=True)]
-    return Corpus(tuple(texts), "random", {})
+    return Corpus(tuple(texts), base, {})
 
 
 def loss_falls(model: LoadedModel, corpus: Corpus, losses: list[float]) -> Mapping[str, Any]:
     """Over all steps; `losses` gets that of each."""
     with tempfile.TemporaryDirectory() as folder:
-        AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(
+        AdapterTraining(model, corpus, TINY_TRAINING, Path(folder)).run(
             lambda p: losses.append(p.loss), probe_every=None
         )
     first, last = mean(losses[:5]), mean(losses[-5:])
@@ -85,9 +85,9 @@ def resumes(model: LoadedModel, corpus: Corpus, whole: list[float]) -> Mapping[s
     usual, training._SAVE_EVERY_S = training._SAVE_EVERY_S, 0.0
     with tempfile.TemporaryDirectory() as folder:
         with suppress(Interrupted):
-            AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(interrupt, probe_every=None)
+            AdapterTraining(model, corpus, TINY_TRAINING, Path(folder)).run(interrupt, probe_every=None)
         training._SAVE_EVERY_S = usual
-        AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(record, probe_every=None)
+        AdapterTraining(model, corpus, TINY_TRAINING, Path(folder)).run(record, probe_every=None)
     expected = whole[-len(losses) :]
     farthest = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     holds(farthest < 0.02 * expected[0], lambda: f"the losses differ by up to {farthest:.4f}")

@@ -1,16 +1,13 @@
 """The least time that a step can take: its bytes ÷ the memory's bandwidth + its kernels × the cost of starting one.
 
-    python -m lab.benchmarks.gpu_acceptance.roofline
-
-prints an estimate for some GPUs. A measured time next to its roofline says how much is left to gain, and where: in the
-kernels' reading, or in their number.
+A measured time next to its roofline says how much is left to gain, and where: in the kernels' reading, or in their
+number.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.adapter import projection_shapes
 
@@ -23,17 +20,11 @@ KERNELS_OF_HEAD = 2
 OTHER_KERNELS = 80
 """Kernels of a step outside of layers and head: embedding, acceptance, look-up and copies."""
 
-_ATTAINABLE = 0.9
-"""Share of the nominal bandwidth that copies attain, 4.3 of 4.8 TB/s on an H200."""
-
 BANDWIDTH = {
     "RTX 3060": 360, "L4": 300, "RTX 4070": 504, "RTX 4090": 1008, "RTX 5090": 1792, "A100 80 GB": 2039,
     "H100 SXM": 3350, "H200": 4800, "B200": 8000,
 }  # fmt: skip
 """Nominal memory bandwidth in GB/s."""
-
-_TOKENS_PER_STEP = (1.64, 1.95)
-"""What the bundled adapters' drafts gave on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +63,3 @@ def step_roofline(config: DecoderConfig, itemsize: int, rank: int, past: int, ot
     head = c.vocab_size * c.hidden + c.hidden
     nodes = c.layers * KERNELS_PER_LAYER + KERNELS_OF_HEAD + other_nodes
     return Roofline((c.layers * layer + head) * itemsize, nodes)
-
-
-def main() -> None:
-    """Print a row of a table for each card and model."""
-    for name, bandwidth in BANDWIDTH.items():
-        cells = [f"{name:10}", f"{bandwidth:5}"]
-        for config in (QWEN_05B, QWEN_15B):
-            step = step_roofline(config, 2, 32, 600, OTHER_KERNELS).milliseconds(bandwidth * _ATTAINABLE)
-            low, high = (round(tokens / step * 1e3, -1) for tokens in _TOKENS_PER_STEP)
-            cells += [f"{step:5.2f}", f"{low:,.0f} to {high:,.0f}"]
-        print(f"| {' | '.join(cells)} |")
-
-
-if __name__ == "__main__":
-    main()

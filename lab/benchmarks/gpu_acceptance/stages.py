@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.benchmarks.gpu_acceptance.report import StageReport, read_report
@@ -20,6 +20,8 @@ class Stage:
         module, function: what runs it, in this package.
         deadline_s: it is killed after this time.
         on_cpu: whether it can run without a GPU.
+        arguments: of the function, after the context.
+        compiles: whether it compiles kernels, also on a CPU; otherwise Triton interprets them there.
     """
 
     name: str
@@ -27,54 +29,94 @@ class Stage:
     function: str
     deadline_s: float
     on_cpu: bool = True
+    arguments: tuple[int, ...] = field(default=())
+    compiles: bool = False
 
 
-STAGES = (
-    Stage("machine", "machine", "run", 60),
-    Stage("correctness", "correctness", "run", 150),
-    Stage("kernels", "kernels", "run", 100),
-    Stage("failure", "failure", "run", 45, on_cpu=False),
-    Stage("speed-0.5b", "speed", "run_small", 90),
-    Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
-    Stage("crowds", "crowds", "run", 150),
-    Stage("blocks", "blocks", "run", 60),
-    Stage("conversion", "conversion", "run", 90),
-    Stage("sanitizer", "sanitizer", "run", 120, on_cpu=False),
-)
-"""In order of importance: when the time is over, the last ones have not run."""
+PARTS = {
+    "kernels": (
+        Stage("compile", "compiling", "run", 240, compiles=True),
+        Stage("machine", "machine", "run", 60),
+        Stage("correctness", "correctness", "run", 150),
+        Stage("kernels", "kernels", "run", 100),
+        Stage("failure", "failure", "run", 45, on_cpu=False),
+        Stage("speed-0.5b", "speed", "run_small", 90),
+        Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
+        Stage("crowds", "crowds", "run", 150),
+        Stage("blocks", "blocks", "run", 60),
+        Stage("conversion", "conversion", "run", 90),
+        Stage("sanitizer", "sanitizer", "run", 120, on_cpu=False),
+    ),
+    "models": (
+        Stage("weights", "weights", "run", 150),
+        Stage("text", "text", "run", 240),
+        Stage("baseline", "baseline", "run", 200),
+        *(Stage(f"server-{count}", "server", "run", 120, arguments=(count,)) for count in (1, 4, 16, 64)),
+        Stage("speech", "speech", "run", 120),
+        Stage("adapter", "adapter", "run", 150),
+    ),
+}
+"""The stages of each command, in order of importance: when the time is over, the last ones have not run."""
+
+STAGES = tuple(stage for part in PARTS.values() for stage in part)
 
 _LEAST_S = 5.0
 """A stage is not started with less time than this."""
 
 
-def run_in_process(stage: Stage, out: Path, left_s: float, *, cpu: bool) -> StageReport:
+@dataclass(frozen=True)
+class Call:
+    """What a command was asked for.
+
+    Attributes:
+        out: folder of logs and results.
+        cpu: tiny shapes on the CPU.
+        weights: folder of models, None for those that are installed or, on a CPU, a tiny one.
+        adapter: file of an adapter, None for the bundled one.
+    """
+
+    out: Path
+    cpu: bool
+    weights: Path | None = None
+    adapter: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """Of the command line."""
+        paths = (("--out", self.out), ("--weights", self.weights), ("--adapter", self.adapter))
+        given = [part for name, path in paths if path is not None for part in (name, str(path))]
+        return [*given, *(["--cpu"] if self.cpu else [])]
+
+
+def run_in_process(stage: Stage, call: Call, left_s: float) -> StageReport:
     """Run a stage in a new process, and kill it and its children at its deadline.
 
     Args:
-        out: folder of its log and its results.
         left_s: seconds that are left for all remaining stages.
     """
     deadline_s = min(stage.deadline_s, left_s)
-    results = out / f"{stage.name}.jsonl"
+    results = call.out / f"{stage.name}.jsonl"
     results.unlink(missing_ok=True)
     if deadline_s < _LEAST_S:
-        return StageReport(stage.name, problem="not run: no time was left")
-    command = [sys.executable, "-m", "lab.benchmarks.gpu_acceptance", "--stage", stage.name, "--out", str(out)]
-    with (out / f"{stage.name}.log").open("w", encoding="utf-8") as log:
+        return StageReport(stage.name, problem="not run: no time was left", interrupted=True)
+    command = [sys.executable, "-m", "lab.benchmarks.gpu_acceptance", "--stage", stage.name, *call.options]
+    interpreted = call.cpu and not stage.compiles
+    interrupted = False
+    with (call.out / f"{stage.name}.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [*command, *(["--cpu"] if cpu else [])],
+            command,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "TRITON_INTERPRET": "1" if cpu else "0"},
+            env={**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0"},
         )
         try:
             status = process.wait(deadline_s)
             problem = "" if status == 0 else f"its process ended with status {status}: see {stage.name}.log"
         except subprocess.TimeoutExpired:
-            problem = f"killed after {deadline_s:.0f} s"
+            problem, interrupted = f"killed after {deadline_s:.0f} s", deadline_s < stage.deadline_s
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    return read_report(stage.name, results, problem)
+    return read_report(stage.name, results, problem, interrupted=interrupted)

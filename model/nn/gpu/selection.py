@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
+from model.nn.device import is_ampere_or_newer
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.torch_operations import TorchOperations
@@ -28,8 +29,9 @@ _CHECKED_TOKENS = 300
 
 
 def gpu_operations(device: torch.device) -> Operations | None:
-    """The Triton kernels; None on a CPU, without Triton, and with `REJOINDER_TRITON=0` in the environment."""
-    if device.type != "cuda" or os.environ.get("REJOINDER_TRITON") == "0":
+    """The Triton kernels; None without Triton, with `REJOINDER_TRITON=0` in the environment, and on a device that they
+    were not written for."""
+    if not is_ampere_or_newer(device) or os.environ.get("REJOINDER_TRITON") == "0":
         return None
     try:
         from model.nn.gpu.triton_operations import TritonOperations

@@ -43,3 +43,17 @@ def test_more_conversations_wait_longer_and_a_slower_gpu_makes_them_wait_more(at
 def test_a_simulation_repeats_itself() -> None:
     one, other = (simulate(H200, 8, seed=3, seconds=30) for _ in range(2))
     assert one == other
+
+
+def test_prompts_that_are_read_together_cost_little_more_than_one() -> None:
+    """With an attention for each, 16 take 38 ms longer, whichever GPU it is."""
+    looped = Costs(QWEN_15B, 4800, looped=True)
+    one, many = (H200.prompt_ms(16, 0, count) for count in (1, 16))
+    assert many == one
+    assert looped.prompt_ms(16, 0, 16) - looped.prompt_ms(16, 0, 1) > 35
+
+
+def test_a_model_that_nothing_drafts_for_commits_a_token_a_step() -> None:
+    outcome = simulate(Costs(QWEN_15B, 4800, max_drafts=0), 1, at_once=True)
+    assert set(outcome.num_drafts.values()) == {0}
+    assert outcome.tokens_per_s < 1e3 / outcome.step_ms[0] < 1.1 * outcome.tokens_per_s

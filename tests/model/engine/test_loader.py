@@ -1,4 +1,4 @@
-"""Loading a model: which device a name stands for, and which kernels are imported for it."""
+"""Loading a model: onto which device and in which precision, and which kernels are imported for it."""
 
 from __future__ import annotations
 
@@ -7,44 +7,29 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.cuda._utils import _get_device_index
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.bundled import weights_checksum, weights_size
-from model.engine.loader import Drafts, find_device, load_model
+from model.engine.loader import Drafts, load_model
 from model.nn.decoder import Precision
+from tests.model.nn.pretended_gpus import pretend_gpus
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with two CUDA devices, as far as torch says."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-
-
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(("name", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
-def test_a_cuda_device_can_be_made_the_current_one(name: str, index: int) -> None:
-    """`torch.cuda.set_device` takes its index this way and refuses a device that has none."""
-    assert _get_device_index(find_device(name)) == index
-
-
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("name", ["cuda:2", "cuda:x", "meta", "nonsense"])
-def test_a_device_that_does_not_exist_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"choose|on this machine"):
-        find_device(name)
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_cudnns_attention_is_off_before_a_model_is_loaded_onto_a_gpu(
-    tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("capability", "amd", "precision"),
+    [((8, 0), False, "bfloat16"), ((7, 5), False, "float32"), ((9, 4), True, "bfloat16")],
+)
+def test_cudnns_attention_is_off_before_a_model_is_loaded_onto_a_gpu_in_a_precision_that_it_has(
+    tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], amd: bool, precision: Precision
 ) -> None:
+    pretend_gpus(monkeypatch, capability, amd=amd)
+
     class Reached(Exception):
         pass
 
-    def load(*_: object) -> None:
+    def load(checkpoint: object, device: torch.device, chosen: Precision, *_: object) -> None:
+        assert device == torch.device("cuda", 0) and chosen == precision
         assert not torch.backends.cuda.cudnn_sdp_enabled()
         raise Reached
 
@@ -55,13 +40,6 @@ def test_cudnns_attention_is_off_before_a_model_is_loaded_onto_a_gpu(
             load_model(tiny_qwen2, device="cuda")
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
-
-
-def test_the_cpu_is_the_default_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert find_device("auto") == torch.device("cpu")
-    with pytest.raises(ValueError, match="no CUDA device"):
-        find_device("cuda")
 
 
 def test_a_model_is_not_loaded_onto_a_device_that_does_not_exist(tiny_qwen2: Path) -> None:

@@ -21,6 +21,7 @@ from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import gpu_operations, select_pass
 from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.step_pass import MaskedPass, StepPass, StepShape
+from tests.model.nn.pretended_gpus import pretend_gpus
 
 CPU = torch.device("cpu")
 
@@ -96,6 +97,7 @@ def test_a_cpu_runs_plain_pytorch(tiny_qwen2: Path) -> None:
 def test_without_triton_a_gpu_runs_plain_pytorch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    pretend_gpus(monkeypatch, (9, 0))
     monkeypatch.setitem(sys.modules, "model.nn.gpu.triton_operations", None)
     assert gpu_operations(torch.device("cuda", 0)) is None
     assert "without Triton" in caplog.messages[0]
