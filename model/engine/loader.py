@@ -45,6 +45,7 @@ from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
 from model.nn.decoder import CacheType, Decoder, Precision
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
+from model.nn.gpu.selection import gpu_operations
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
 from model.nn.trained_prefix import TrainedPrefix, load_trained_prefix
@@ -142,7 +143,7 @@ def load_model(
 
     Args:
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
-        precision: int8 on the CPU and bfloat16 elsewhere when not given.
+        precision: when not given, int8 on the CPU, on a GPU what its kernels read: `stored`, or bfloat16 without them.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights.
         drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
@@ -162,7 +163,9 @@ def load_model(
     target = find_device(device)
     if target.type == "cuda":
         configure_cuda()
-    default: Precision = "bfloat16" if target.type == "cuda" else "int8" if cpu_kernels_installed() else "float32"
+    default: Precision = "int8" if cpu_kernels_installed() else "float32"
+    if target.type == "cuda":
+        default = "bfloat16" if gpu_operations(target) is None else "stored"
     try:
         checkpoint = open_checkpoint(path, family)
         scaling = scaling_for(checkpoint.config, context)
