@@ -2,7 +2,7 @@
 bits that a GGUF file stores. A program reads the bits, expands them in registers to what the file's numbers are in the
 storage's type, and multiplies these; so results are those of the other kernels with expanded weights.
 
-`LAYOUT`, `BITS` and `OFFSET` are those of a `BlockFormat`. Loops take a superblock of 256 inputs at a time.
+`LAYOUT`, `BITS` and `OFFSET` are those of a `BlockFormat`. Loops take a pair of blocks, 64 inputs, at a time.
 """
 
 # mypy: ignore-errors
@@ -22,32 +22,33 @@ from model.nn.gpu.kernels import (
 
 
 @triton.jit
-def _block_scale(factors, words, s, block: tl.constexpr, n, width, depth, inside, LAYOUT: tl.constexpr):
-    """Scale and minimum of a block (`block` of superblock s) for columns n, in float32. In the layout `super`, the
-    scales of its two halves."""
-    valid = inside & (n * 0 + s * 256 + block * 32 < depth)
-    if LAYOUT == "pair" or LAYOUT == "pair_min":
-        per: tl.constexpr = 2 if LAYOUT == "pair_min" else 1
-        place = factors + (s * 8 + block) * per * width + n
-        scale = tl.load(place, mask=valid, other=0.0).to(tl.float32)
-        if LAYOUT == "pair":
-            return scale, scale
-        return scale, tl.load(place + width, mask=valid, other=0.0).to(tl.float32)
+def _block_scale(factors, words, pair, SECOND: tl.constexpr, n, width, LAYOUT: tl.constexpr):
+    """Scale and minimum of the first or the second block of a pair for columns n, in float32. In the layout `super`,
+    the scales of its two halves."""
+    inside = n < width
+    if LAYOUT == "pair":
+        scale = tl.load(factors + (2 * pair + SECOND) * width + n, mask=inside, other=0.0).to(tl.float32)
+        return scale, scale
+    elif LAYOUT == "pair_min":
+        place = factors + (2 * pair + SECOND) * 2 * width + n
+        scale = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        return scale, tl.load(place + width, mask=inside, other=0.0).to(tl.float32)
     elif LAYOUT == "super_min":
-        place = factors + s * 2 * width + n
-        factor = tl.load(place, mask=valid, other=0.0).to(tl.float32)
-        factor_min = tl.load(place + width, mask=valid, other=0.0).to(tl.float32)
-        word = words + s * 3 * width + n
-        low = tl.load(word + (block // 4) * width, mask=valid, other=0) >> (8 * (block % 4))
-        upper = tl.load(word + 2 * width, mask=valid, other=0) >> (4 * block)
+        own = pair % 4
+        place = factors + (pair // 4) * 2 * width + n
+        factor = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        factor_min = tl.load(place + width, mask=inside, other=0.0).to(tl.float32)
+        word = words + (pair // 4) * 3 * width + n
+        low = tl.load(word + (own // 2) * width, mask=inside, other=0) >> (16 * (own % 2) + 8 * SECOND)
+        upper = tl.load(word + 2 * width, mask=inside, other=0) >> (8 * own + 4 * SECOND)
         scale = (low & 15) | ((upper & 3) << 4)
         minimum = ((low >> 4) & 15) | (((upper >> 2) & 3) << 4)
         return factor * scale.to(tl.float32), factor_min * minimum.to(tl.float32)
     else:
-        factor = tl.load(factors + s * width + n, mask=valid, other=0.0).to(tl.float32)
-        word = tl.load(words + (s * 4 + block // 2) * width + n, mask=valid, other=0)
-        first = (word << (24 - 16 * (block % 2))) >> 24  # sign-extended
-        second = (word << (16 - 16 * (block % 2))) >> 24
+        factor = tl.load(factors + (pair // 4) * width + n, mask=inside, other=0.0).to(tl.float32)
+        word = tl.load(words + pair * width + n, mask=inside, other=0)
+        first = (word << (24 - 16 * SECOND)) >> 24  # sign-extended
+        second = (word << (16 - 16 * SECOND)) >> 24
         return factor * first.to(tl.float32), factor * second.to(tl.float32)
 
 
@@ -66,39 +67,33 @@ def _expand(q, scale, other, LAYOUT: tl.constexpr, OFFSET: tl.constexpr, KIND: t
 
 
 @triton.jit
-def block_pair(
-    low, high, words, factors, s, n, width, depth,
-    PAIR: tl.constexpr, LAYOUT: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, KIND: tl.constexpr,
-    PRECISE: tl.constexpr,
+def _pair_of(
+    low, high, words, factors, pair, n, width,
+    LAYOUT: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, KIND: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """The weights of blocks 2 PAIR and 2 PAIR + 1 of superblock s for columns n of a matrix of `width` columns: two
-    tiles [32, n], zeros outside."""
-    j = tl.arange(0, 32)
-    start = s * 256 + PAIR * 64
-    inside = n < width
-    tile = n[None, :] * 32 + j[:, None]
-    here = inside[None, :] & (start + j < depth)[:, None]
-    there = inside[None, :] & (start + 32 + j < depth)[:, None]
+    """The weights of a pair of blocks for columns n of a matrix of `width` columns: two tiles [32, n], zeros outside."""
+    inside = (n < width)[None, :]
+    tile = n[None, :] * 32 + tl.arange(0, 32)[:, None]
     if BITS == 8:
-        place = low + (s * 8 + PAIR * 2) * width * 32 + tile
-        first = tl.load(place, mask=here, other=OFFSET)
-        second = tl.load(place + width * 32, mask=there, other=OFFSET)
+        first = tl.load(low + pair * 2 * width * 32 + tile, mask=inside, other=OFFSET)
+        second = tl.load(low + (pair * 2 + 1) * width * 32 + tile, mask=inside, other=OFFSET)
     else:
-        both = tl.load(low + (s * 4 + PAIR) * width * 32 + tile, mask=here, other=0)
+        both = tl.load(low + pair * width * 32 + tile, mask=inside, other=0)
         first, second = both & 15, both >> 4
         if BITS == 5:
-            plane = tl.load(high + s * width * 32 + tile, mask=here, other=0)
-            first |= ((plane >> (2 * PAIR)) & 1) << 4
-            second |= ((plane >> (2 * PAIR + 1)) & 1) << 4
+            plane = tl.load(high + (pair // 4) * width * 32 + tile, mask=inside, other=0).to(tl.int32)
+            plane = plane >> (2 * (pair % 4))
+            first = first | ((plane & 1) << 4)
+            second = second | ((plane & 2) << 3)
         elif BITS == 6:
-            plane = tl.load(high + (s * 2 + PAIR // 2) * width * 32 + tile, mask=here, other=0)
-            first |= ((plane >> (4 * (PAIR % 2))) & 3) << 4
-            second |= ((plane >> (4 * (PAIR % 2) + 2)) & 3) << 4
-    scale, other = _block_scale(factors, words, s, 2 * PAIR, n, width, depth, inside, LAYOUT)
+            plane = tl.load(high + (pair // 2) * width * 32 + tile, mask=inside, other=0).to(tl.int32)
+            plane = plane >> (4 * (pair % 2))
+            first = first | ((plane & 3) << 4)
+            second = second | ((plane & 12) << 2)
+    scale, other = _block_scale(factors, words, pair, 0, n, width, LAYOUT)
     first = _expand(first, scale, other, LAYOUT, OFFSET, KIND, PRECISE)
-    scale, other = _block_scale(factors, words, s, 2 * PAIR + 1, n, width, depth, inside, LAYOUT)
-    second = _expand(second, scale, other, LAYOUT, OFFSET, KIND, PRECISE)
-    return first, second
+    scale, other = _block_scale(factors, words, pair, 1, n, width, LAYOUT)
+    return first, _expand(second, scale, other, LAYOUT, OFFSET, KIND, PRECISE)
 
 
 @triton.jit
@@ -118,22 +113,18 @@ def _sums(
 ):  # fmt: skip
     """x Wᵀ, x Aᵀ and the sums of squares of x over a part of the depth."""
     kind = x.dtype.element_ty
-    supers = tl.cdiv(depth, 256)
-    share = tl.cdiv(supers, SPLITS)
-    for s in range(split * share, min(split * share + share, supers)):
-        for pair in tl.static_range(4):
-            k = s * 256 + pair * 64 + tl.arange(0, 32)
-            first, second = block_pair(
-                low, high, words, factors, s, n, width, depth, pair, LAYOUT, BITS, OFFSET, kind, PRECISE
-            )
-            operand, squares = _operand(x, norm, m, k, rows, depth, squares, NORM, kind, PRECISE)
-            total = _dot(operand, first, total, PRECISE)
-            if ADAPTER:
-                lows = _dot(operand, _columns_of(own_a, r, k, depth, rank, depth), lows, PRECISE)
-            operand, squares = _operand(x, norm, m, k + 32, rows, depth, squares, NORM, kind, PRECISE)
-            total = _dot(operand, second, total, PRECISE)
-            if ADAPTER:
-                lows = _dot(operand, _columns_of(own_a, r, k + 32, depth, rank, depth), lows, PRECISE)
+    share = tl.cdiv(tl.cdiv(depth, 256), SPLITS) * 4
+    for pair in range(split * share, min(split * share + share, tl.cdiv(depth, 64))):
+        k = pair * 64 + tl.arange(0, 32)
+        first, second = _pair_of(low, high, words, factors, pair, n, width, LAYOUT, BITS, OFFSET, kind, PRECISE)
+        operand, squares = _operand(x, norm, m, k, rows, depth, squares, NORM, kind, PRECISE)
+        total = _dot(operand, first, total, PRECISE)
+        if ADAPTER:
+            lows = _dot(operand, _columns_of(own_a, r, k, depth, rank, depth), lows, PRECISE)
+        operand, squares = _operand(x, norm, m, k + 32, rows, depth, squares, NORM, kind, PRECISE)
+        total = _dot(operand, second, total, PRECISE)
+        if ADAPTER:
+            lows = _dot(operand, _columns_of(own_a, r, k + 32, depth, rank, depth), lows, PRECISE)
     return total, lows, squares
 
 
@@ -191,25 +182,20 @@ def gate_up_blocks(
     low_gate, low_up = tl.zeros((ROWS, RANK), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
     kind = x.dtype.element_ty
-    for s in range(tl.cdiv(depth, 256)):
-        for pair in tl.static_range(4):
-            k = s * 256 + pair * 64 + tl.arange(0, 32)
-            gate_0, gate_1 = block_pair(
-                low, high, words, factors, s, n, 2 * columns, depth, pair, LAYOUT, BITS, OFFSET, kind, PRECISE
-            )
-            up_0, up_1 = block_pair(
-                low, high, words, factors, s, up_n, 2 * columns, depth, pair, LAYOUT, BITS, OFFSET, kind, PRECISE
-            )
-            operand, squares = _operand(x, norm, m, k, rows, depth, squares, True, kind, PRECISE)
-            gate, up = _dot(operand, gate_0, gate, PRECISE), _dot(operand, up_0, up, PRECISE)
-            if ADAPTER:
-                low_gate = _dot(operand, _columns_of(a, r, k, depth, rank, depth), low_gate, PRECISE)
-                low_up = _dot(operand, _columns_of(a + rank * depth, r, k, depth, rank, depth), low_up, PRECISE)
-            operand, squares = _operand(x, norm, m, k + 32, rows, depth, squares, True, kind, PRECISE)
-            gate, up = _dot(operand, gate_1, gate, PRECISE), _dot(operand, up_1, up, PRECISE)
-            if ADAPTER:
-                low_gate = _dot(operand, _columns_of(a, r, k + 32, depth, rank, depth), low_gate, PRECISE)
-                low_up = _dot(operand, _columns_of(a + rank * depth, r, k + 32, depth, rank, depth), low_up, PRECISE)
+    for pair in range(tl.cdiv(depth, 64)):
+        k = pair * 64 + tl.arange(0, 32)
+        gate_0, gate_1 = _pair_of(low, high, words, factors, pair, n, 2 * columns, LAYOUT, BITS, OFFSET, kind, PRECISE)
+        up_0, up_1 = _pair_of(low, high, words, factors, pair, up_n, 2 * columns, LAYOUT, BITS, OFFSET, kind, PRECISE)
+        operand, squares = _operand(x, norm, m, k, rows, depth, squares, True, kind, PRECISE)
+        gate, up = _dot(operand, gate_0, gate, PRECISE), _dot(operand, up_0, up, PRECISE)
+        if ADAPTER:
+            low_gate = _dot(operand, _columns_of(a, r, k, depth, rank, depth), low_gate, PRECISE)
+            low_up = _dot(operand, _columns_of(a + rank * depth, r, k, depth, rank, depth), low_up, PRECISE)
+        operand, squares = _operand(x, norm, m, k + 32, rows, depth, squares, True, kind, PRECISE)
+        gate, up = _dot(operand, gate_1, gate, PRECISE), _dot(operand, up_1, up, PRECISE)
+        if ADAPTER:
+            low_gate = _dot(operand, _columns_of(a, r, k + 32, depth, rank, depth), low_gate, PRECISE)
+            low_up = _dot(operand, _columns_of(a + rank * depth, r, k + 32, depth, rank, depth), low_up, PRECISE)
     _finish_gate_up(
         gate, up, low_gate, low_up, squares, bias, b, out, m, n, rows, first_draft, columns, depth, rank, eps, BIAS,
         ADAPTER, RANK, PRECISE,
@@ -241,15 +227,13 @@ def expand_blocks(
     low, high, words, factors, out, width, depth,
     LAYOUT: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, COLUMNS: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """The weights as a matrix [width, depth]. Grid: (tiles of COLUMNS columns, superblocks)."""
-    n, s, j = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1), tl.arange(0, 32)
-    kind = out.dtype.element_ty
-    for pair in tl.static_range(4):
-        first, second = block_pair(
-            low, high, words, factors, s, n, width, depth, pair, LAYOUT, BITS, OFFSET, kind, PRECISE
-        )
-        k = s * 256 + pair * 64 + j
-        place = out + n[None, :].to(tl.int64) * depth + k[:, None]
-        inside = (n < width)[None, :]
-        tl.store(place, first, mask=inside & (k < depth)[:, None])
-        tl.store(place + 32, second, mask=inside & (k + 32 < depth)[:, None])
+    """The weights as a matrix [width, depth]. Grid: (tiles of COLUMNS columns, pairs of blocks)."""
+    n, pair = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
+    first, second = _pair_of(
+        low, high, words, factors, pair, n, width, LAYOUT, BITS, OFFSET, out.dtype.element_ty, PRECISE
+    )
+    k = pair * 64 + tl.arange(0, 32)
+    place = out + n[None, :].to(tl.int64) * depth + k[:, None]
+    inside = (n < width)[None, :]
+    tl.store(place, first, mask=inside & (k < depth)[:, None])
+    tl.store(place + 32, second, mask=inside & (k + 32 < depth)[:, None])

@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 from model.nn.gpu import block_kernels
-from model.nn.gpu.block_matrix import SUPER, BlockMatrix
+from model.nn.gpu.block_matrix import PAIR, SUPER, BlockMatrix
 
 INTERPRETED = not isinstance(block_kernels.expand_blocks, triton.JITFunction)
 """Whether the kernels run in Triton's interpreter."""
@@ -31,13 +31,13 @@ def used_splits(depth: int, splits: int) -> int:
 
 
 def block_stages(rows: int) -> int:
-    """Superblocks that a program loads ahead: what fits 99 KiB of shared memory with 8-bit weights."""
-    return 3 if rows <= 32 else 2
+    """Pairs that a program loads ahead: what fits 99 KiB of shared memory with 8-bit weights."""
+    return 4 if rows <= 32 else 3
 
 
 def expand(matrix: BlockMatrix, out: Tensor) -> None:
     """Expand weights to `out` [outputs, inputs], contiguous."""
-    grid = (triton.cdiv(matrix.outputs, _EXPANDED_COLUMNS), triton.cdiv(matrix.inputs, SUPER))
+    grid = (triton.cdiv(matrix.outputs, _EXPANDED_COLUMNS), triton.cdiv(matrix.inputs, PAIR))
     block_kernels.expand_blocks[grid](
         *matrix.planes, out, matrix.outputs, matrix.inputs, COLUMNS=_EXPANDED_COLUMNS, PRECISE=INTERPRETED,
         **block_constants(matrix),

@@ -19,8 +19,11 @@ from torch import Tensor
 
 from model.nn.cpu.block_formats import BLOCK, BlockFormat, Bytes, unpack
 
+PAIR = 2 * BLOCK
+"""Inputs that the kernels' loops take at a time."""
+
 SUPER = 256
-"""Inputs that the kernels' loops take at a time: a superblock of K-quants, four pairs of the others."""
+"""Inputs of a superblock. The depth is divided at its borders."""
 
 _EXPANDED_AT_A_TIME = 1 << 24
 """Weights that plain PyTorch expands at a time, which bounds its temporary memory."""
@@ -31,7 +34,7 @@ class BlockMatrix:
     """Quantized weights [outputs, inputs].
 
     Attributes:
-        low: uint8 [pairs, outputs, 32], or in 8-bit formats [blocks, outputs, 32].
+        low: uint8 [pairs, outputs, 32], or in 8-bit formats [2 × pairs, outputs, 32].
         high: uint8 [planes, outputs, 32]; None in formats of 4 and 8 bits.
         words: int32 [superblocks, 3 or 4, outputs], the small scales of K-quants; None in other formats. Three words
             hold eight scales and minimums of 6 bits: two words their low four bits, the third the other two. Four hold
@@ -52,8 +55,8 @@ class BlockMatrix:
         """Repack rows as GGUF stores them: [outputs, bytes of a row] uint8."""
         q, scales = unpack(form, stored.reshape(len(stored), -1, form.stored_bytes))
         outputs = len(stored)
-        blocks = _padded(q, BLOCK if form.bits == 8 else 2 * BLOCK).reshape(outputs, -1, 1 if form.bits == 8 else 2, 32)
-        low = blocks[:, :, 0] if form.bits == 8 else (blocks[:, :, 0] & 15) | (blocks[:, :, 1] << 4)
+        pairs = _padded(q, PAIR).reshape(outputs, -1, 2, BLOCK)
+        low = pairs.reshape(outputs, -1, BLOCK) if form.bits == 8 else (pairs[:, :, 0] & 15) | (pairs[:, :, 1] << 4)
         planes = [low.transpose(1, 0, 2)]
         if form.bits in (5, 6):
             upper, shared = form.bits - 4, 8 // (form.bits - 4)
@@ -61,7 +64,9 @@ class BlockMatrix:
             shifts = np.arange(shared, dtype=np.uint8)[:, None] * np.uint8(upper)
             planes.append(np.bitwise_or.reduce(parts << shifts, axis=2).transpose(1, 0, 2))
         halves = [part for part in scales if part.dtype == np.float16]
-        factors = np.stack([part.reshape(outputs, -1) for part in halves], 2).transpose(1, 2, 0)
+        if form.layout.startswith("pair"):  # so that a pair has two scales
+            halves = [np.pad(part, ((0, 0), (0, part.shape[1] % 2))) for part in halves]
+        factors = np.stack(halves, 2).transpose(1, 2, 0)
         words = _words(form, [part.view(np.uint8) for part in scales if part.dtype != np.float16], outputs)
 
         def moved(array: NDArray[np.generic]) -> Tensor:
@@ -96,7 +101,7 @@ class BlockMatrix:
             shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=low.device)[:, None]
             upper = (self.high[:, first:end, None] >> shifts) & (1 << bits) - 1
             q = q | upper.transpose(0, 1).reshape(rows, -1)[:, : self.inputs] << 4
-        factors = self.factors[:, :, first:end].float().permute(1, 2, 0)
+        factors = self.factors[:, :, first:end].float().permute(1, 2, 0)[..., : -(-self.inputs // form.stored_block)]
         small = _small_scales(self, first, end)
 
         def spread(part: Tensor) -> Tensor:
