@@ -62,29 +62,33 @@ def prediction_difference(found: tuple[Tensor, Tensor], expected: tuple[Tensor, 
     return None
 
 
+class WrongResults(Exception):
+    """A kernel does not compute what plain PyTorch does."""
+
+
 class ComparedOperations:
     """Implements `Operations`: computes everything twice, compares, and returns the results of plain PyTorch.
 
-    Attributes:
-        differences: what was found, with the operation's name; empty if the kernels are right.
+    Raises:
+        WrongResults: in the operation that differs.
     """
 
     def __init__(self, kernels: Operations) -> None:
         self._kernels, self._twin = kernels, TorchOperations()
-        self.differences: list[str] = []
 
-    def _note(self, name: str, reason: str | None) -> None:
+    @staticmethod
+    def _check(name: str, reason: str | None) -> None:
         if reason is not None:
-            self.differences.append(f"{name}: {reason}")
+            raise WrongResults(f"their results differ from PyTorch's ({name}: {reason})")
 
     def project(self, x: Tensor, projection: Projection, first_draft: int, **options: Any) -> Tensor:
         expected = self._twin.project(x, projection, first_draft, **options)
-        self._note("project", difference(self._kernels.project(x, projection, first_draft, **options), expected))
+        self._check("project", difference(self._kernels.project(x, projection, first_draft, **options), expected))
         return expected
 
     def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
         found, expected = (do.gate_up(x, norm, projection, first_draft, eps) for do in (self._kernels, self._twin))
-        self._note("gate_up", difference(found, expected))
+        self._check("gate_up", difference(found, expected))
         return expected
 
     def rotate_and_store(
@@ -103,7 +107,7 @@ class ComparedOperations:
             query = do.rotate_and_store(fused, positions, places, rotary, head_norm, eps, keys, values)
             results.append([query, *(cache[places.slots, :, places.cells].clone() for cache in (keys, values))])
         for name, found, expected in zip(("queries", "keys", "values"), *results, strict=True):
-            self._note(name, difference(found, expected))
+            self._check(name, difference(found, expected))
         return results[1][0]
 
     def attend(
@@ -112,18 +116,17 @@ class ComparedOperations:
         found, expected = (
             do.attend(query, keys, values, past_length, slots, shape) for do in (self._kernels, self._twin)
         )
-        self._note("attend", difference(found, expected))
+        self._check("attend", difference(found, expected))
         return expected
 
     def predict(
         self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None
     ) -> tuple[Tensor, Tensor]:
-        for rows in (x, self._probes(x, norm, weight)):
-            found, expected = (do.predict(rows, norm, weight, eps, excluded) for do in (self._twin, self._kernels))
-            self._note("predict", prediction_difference(expected, found))
-            if rows is x:
-                result = found
-        return result
+        results = []
+        for rows in (self._probes(x, norm, weight), x):
+            results = [do.predict(rows, norm, weight, eps, excluded) for do in (self._kernels, self._twin)]
+            self._check("predict", prediction_difference(*results))
+        return results[1]
 
     @staticmethod
     def _probes(x: Tensor, norm: Tensor, weight: Weight) -> Tensor:

@@ -51,14 +51,11 @@ def select_pass(
         return MaskedPass(decoder, adapter, shape)
     try:
         kernels = FusedPass(decoder, adapter, shape, operations)
-        compared = ComparedOperations(operations)
-        step = FusedPass(decoder, adapter, shape, compared, kernels.layers)
+        step = FusedPass(decoder, adapter, shape, ComparedOperations(operations), kernels.layers)
         for checked in (shape, *also):
             _run_random_step(decoder, checked, step.with_shape(checked))
-        if not compared.differences:
-            return kernels
-        reason = f"their results differ from PyTorch's ({compared.differences[0]})"
-    except Exception as problem:  # of Triton, its compiler, the driver
+        return kernels
+    except Exception as problem:  # of Triton, its compiler, the driver, or wrong results
         reason = (str(problem).splitlines() or [type(problem).__name__])[0]
     _log.warning("the Triton kernels cannot be used here, so responses take longer: %s", reason)
     decoder.expand_weights()

@@ -29,7 +29,7 @@ def _bytes(launch: Launch, parts: dict[str, slice]) -> int:
 
 @pytest.mark.parametrize(
     ("config", "limit", "head", "adapter", "cache"),
-    [(QWEN_05B, 0.400e9, 0.145e9, 0.036e9, 0.008e9), (QWEN_15B, 0.990e9, 0.192e9, 0.074e9, 0.019e9)],
+    [(QWEN_05B, 0.400e9, 0.145e9, 0.0353e9, 0.008e9), (QWEN_15B, 0.990e9, 0.192e9, 0.074e9, 0.0185e9)],
     ids=["0.5b", "1.5b"],
 )
 def test_a_step_reads_weights_at_their_own_bits(
