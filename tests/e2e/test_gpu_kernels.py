@@ -20,11 +20,11 @@ from tests.e2e.conftest import model_path
 
 pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
 
-from tests.model.nn.gpu.broken_kernels import MISTAKES, mistaken, selected
+from model.nn.gpu.triton_operations import TritonOperations
+from tests.model.nn.gpu.broken_kernels import CPU, MISTAKES, OneKernel, mistaken, selected
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-CPU = torch.device("cpu")
 TOKENS = 1000
 """The last tokens of the vocabulary, which the head of these tests has: the interpreter takes a minute for all."""
 
@@ -71,7 +71,7 @@ def test_the_weights_are_those_of_the_file(name: str) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_right_kernels_are_accepted(name: str) -> None:
     """Each kernel's results are those with expanded weights, within the rounding of bfloat16."""
-    assert isinstance(selected(_decoder(name, LAYERS[name])), FusedPass)
+    assert isinstance(selected(_decoder(name, LAYERS[name]), TritonOperations(CPU)), FusedPass)
 
 
 def test_wrong_kernels_are_rejected(tmp_path: Path) -> None:
@@ -81,6 +81,6 @@ def test_wrong_kernels_are_rejected(tmp_path: Path) -> None:
         if "fifth" in mistake:
             continue
         with mistaken(mistake, tmp_path):
-            if not isinstance(selected(copy(decoder)), MaskedPass):
+            if not isinstance(selected(copy(decoder), OneKernel(MISTAKES[mistake][0])), MaskedPass):
                 accepted.append(mistake)
     assert not accepted

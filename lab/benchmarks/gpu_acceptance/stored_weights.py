@@ -49,7 +49,9 @@ def with_stored_weights(decoder: Decoder) -> Decoder:
         def stored(*names: str, formats: Mapping[str, BlockFormat] = formats) -> BlockWeight:
             runs = groupby(names, key=formats.__getitem__)
             parts = [(form, sum(shapes[name][0] for name in run)) for form, run in runs]
-            return BlockWeight(tuple(_meta(form, outputs, shapes[names[0]][1]) for form, outputs in parts), decoder.dtype)
+            return BlockWeight(
+                tuple(meta_matrix(form, outputs, shapes[names[0]][1]) for form, outputs in parts), decoder.dtype
+            )
 
         decoder.layers[number] = replace(
             layer,
@@ -59,7 +61,7 @@ def with_stored_weights(decoder: Decoder) -> Decoder:
             down=StoredLinear(stored("down")),
         )
     decoder.head = StoredHead(
-        BlockWeight((_meta(head_format(config), config.vocab_size, config.hidden),), decoder.dtype)
+        BlockWeight((meta_matrix(head_format(config), config.vocab_size, config.hidden),), decoder.dtype)
     )
     return decoder
 
@@ -69,7 +71,7 @@ def _bias(linear: object) -> Tensor | None:
     return bias
 
 
-def _meta(form: BlockFormat, outputs: int, inputs: int) -> BlockMatrix:
+def meta_matrix(form: BlockFormat, outputs: int, inputs: int) -> BlockMatrix:
     """A matrix whose planes have shapes only."""
 
     def empty(first: int, second: int, kind: torch.dtype, third: int = outputs) -> Tensor:

@@ -59,7 +59,5 @@ class FusedPass:
     def predict(self, states: Tensor) -> Predictions:
         decoder = self._decoder
         return Predictions(
-            *self._operations.predict(
-                states, decoder.norm, self._head, decoder.config.norm_eps, decoder.mask_token
-            )
+            *self._operations.predict(states, decoder.norm, self._head, decoder.config.norm_eps, decoder.mask_token)
         )

@@ -30,7 +30,7 @@ def _dot(x, y, total, PRECISE: tl.constexpr):
 def _rounded(x, KIND: tl.constexpr, PRECISE: tl.constexpr):
     """x in another type, rounded to the nearest value. Triton's interpreter truncates to bfloat16, so that the bits are
     rounded here before."""
-    if PRECISE and KIND == tl.bfloat16:
+    if PRECISE and tl.bfloat16 == KIND:
         bits = x.to(tl.int32, bitcast=True)
         bits += 0x7FFF + ((bits >> 16) & 1)
         x = (bits & -65536).to(tl.float32, bitcast=True)
@@ -60,7 +60,9 @@ def _delta(low, b, m, n, columns, rank, first_draft, RANK: tl.constexpr, PRECISE
     """What the adapter adds to a tile: low Bᵀ for draft rows, 0 for clean ones."""
     r = tl.arange(0, RANK)
     tile = _columns_of(b, n, r, rank, columns, rank)
-    delta = _dot(_rounded(low, b.dtype.element_ty, PRECISE), tile, tl.zeros((m.shape[0], n.shape[0]), tl.float32), PRECISE)
+    delta = _dot(
+        _rounded(low, b.dtype.element_ty, PRECISE), tile, tl.zeros((m.shape[0], n.shape[0]), tl.float32), PRECISE
+    )
     return tl.where(m[:, None] >= first_draft, delta, 0.0)
 
 
@@ -378,9 +380,7 @@ def predict_tile(
         squares += tl.sum(values * values, 1)
         operand = _rounded(weighted, weight.dtype.element_ty, PRECISE)
         total = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), total, PRECISE)
-    _finish_prediction(
-        total, squares, best, token, weights, tile, m, n, columns, depth, eps, excluded, ROWS, COLUMNS
-    )
+    _finish_prediction(total, squares, best, token, weights, tile, m, n, columns, depth, eps, excluded, ROWS, COLUMNS)
 
 
 @triton.jit

@@ -21,7 +21,6 @@ from model.nn.linear import FloatLinear, Linear
 from model.nn.rotary import RotaryEmbedding
 from model.nn.step_pass import RowPlaces, StepShape
 
-
 Weight = Tensor | BlockWeight
 
 

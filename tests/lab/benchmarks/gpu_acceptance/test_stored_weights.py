@@ -14,7 +14,7 @@ from tests.model.nn.cpu.random_blocks import random_blocks
 pytest.importorskip("triton")
 
 from lab.benchmarks.gpu_acceptance.recording import Launch, recorded_pass
-from lab.benchmarks.gpu_acceptance.stored_weights import _meta
+from lab.benchmarks.gpu_acceptance.stored_weights import meta_matrix
 
 WEIGHTS = {"project_blocks": slice(2, 10), "gate_up_blocks": slice(2, 6), "predict_tile_blocks": slice(2, 6)}
 """Which of a kernel's arguments are weights."""
@@ -49,6 +49,8 @@ def test_the_counted_planes_are_those_of_repacked_weights(name: str) -> None:
     form = FORMATS[name]
     inputs = 512 if form.stored_block == 256 else 416
     real = BlockMatrix.of(form, random_blocks(form, 24, inputs, 0), inputs, torch.device("cpu"))
-    counted = _meta(form, 24, inputs)
-    shapes = [[None if plane is None else (plane.shape, plane.dtype) for plane in one.planes] for one in (real, counted)]
+    counted = meta_matrix(form, 24, inputs)
+    shapes = [
+        [None if plane is None else (plane.shape, plane.dtype) for plane in one.planes] for one in (real, counted)
+    ]
     assert shapes[0] == shapes[1]

@@ -19,8 +19,10 @@ from model.nn.cpu.block_formats import FORMATS
 from model.nn.decoder import Decoder
 from model.nn.gpu import block_kernels, kernels, triton_operations
 from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
+from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
 from model.nn.gpu.stored_weights import StoredHead, StoredLinear
+from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.gpu.triton_operations import TritonOperations
 from model.nn.step_pass import StepPass, StepShape
 from tests.model.nn.cpu.random_blocks import random_blocks
@@ -31,36 +33,101 @@ ROUNDED_SHARES = "_rounded(shares, values.dtype.element_ty, PRECISE)"
 PARTS = "part_total * share[:, None]"
 
 MISTAKES = {
-    "probabilities are truncated": (kernels, ROUNDED_SHARES, "shares.to(values.dtype.element_ty)"),
-    "another head's keys": (kernels, "+ head // GROUP", "+ (head // GROUP + 1) % (HEADS // GROUP)"),
-    "a row attends to one position too many": (kernels, "(n < past)[None, :]", "(n <= past)[None, :]"),
-    "the mask is transposed": (kernels, "m[:, None] * rows + other[None, :]", "other[None, :] * rows + m[:, None]"),
-    "the last tile of keys is left out": (kernels, "+ SPLIT, end), KEYS)", "+ SPLIT, end - KEYS), KEYS)"),
-    "scores are one percent too large": (kernels, "PRECISE) * scale\n", "PRECISE) * scale * 1.01\n"),
-    "parts of the attention are not weighted": (kernels, PARTS, "part_total"),
-    "the rotation goes backwards": (kernels, "rotated += second * ", "rotated -= second * "),
-    "keys are written one position late": (kernels, "tl.load(cells + m, mask=m < rows, other=0)", "tl.load(cells + m) + 1"),
-    "the norm's weight is left out": (kernels, "weighted = values * tl.load(norm", "weighted = values + 0 * tl.load(norm"),
-    "clean rows get the adapter": (kernels, "m[:, None] >= first_draft, delta", "m[:, None] >= 0, delta"),
-    "the bias is left out": (kernels, "    if BIAS:\n        total += ", "    if BIAS:\n        total += 0 * "),
-    "a part of the depth is left out": (kernels, "for other in range(SPLITS):", "for other in range(SPLITS - 1):"),
-    "results are truncated": (kernels, "_rounded(total, out.dtype.element_ty, PRECISE)", "total.to(out.dtype.element_ty)"),
-    "the gate's sign is wrong": (kernels, "tl.exp(-gate)", "tl.exp(gate)"),
-    "the last tile of tokens is left out": (kernels, "inside = tile < tiles\n", "inside = tile < tiles - 1\n"),
-    "tokens are counted within a tile": (kernels, "tile * COLUMNS + tl.argmax", "tl.argmax"),
-    "the adapter's groups are mixed up": (block_kernels, "own_a = a + group * rank * depth", "own_a = a"),
-    "low and high bits are swapped": (block_kernels, "= both & 15, both >> 4", "= both >> 4, both & 15"),
-    "the minimum is added": (block_kernels, "[None, :] - other[None, :]", "[None, :] + other[None, :]"),
-    "the minimum has the scale's bits": (block_kernels, "((upper >> 2) & 3) << 4", "(upper & 3) << 4"),
-    "the scale lacks two bits": (block_kernels, "scale = (low & 15) | ((upper & 3) << 4)", "scale = low & 15"),
-    "the scales of halves are swapped": (block_kernels, "scale[None, :], other[None, :])", "other[None, :], scale[None, :])"),
-    "the fifth bit is another block's": (block_kernels, "plane >> (2 * (pair % 4))", "plane >> (2 * (pair % 2))"),
-    "the offset is off by one": (block_kernels, "(values - OFFSET) * scale", "(values - OFFSET + 1) * scale"),
-    "the second section begins early": (block_kernels, "m, n - border,", "m, n - border + 1,"),
-    "the last pair of blocks is left out": (block_kernels, "share, tl.cdiv(depth, 64))", "share, depth // 64 - 1)"),
-    "weights are truncated": (block_kernels, "return _rounded(values, KIND, PRECISE)", "return values.to(KIND)"),
-}  # fmt: skip
-"""For each mistake the module, what stands there, and what stands there instead."""
+    "probabilities are truncated": ("attend", kernels, ROUNDED_SHARES, "shares.to(values.dtype.element_ty)"),
+    "another head's keys": ("attend", kernels, "+ head // GROUP", "+ (head // GROUP + 1) % (HEADS // GROUP)"),
+    "a row attends to one position too many": ("attend", kernels, "(n < past)[None, :]", "(n <= past)[None, :]"),
+    "the mask is transposed": (
+        "attend",
+        kernels,
+        "m[:, None] * rows + other[None, :]",
+        "other[None, :] * rows + m[:, None]",
+    ),
+    "the last tile of keys is left out": ("attend", kernels, "+ SPLIT, end), KEYS)", "+ SPLIT, end - KEYS), KEYS)"),
+    "scores are one percent too large": ("attend", kernels, "PRECISE) * scale\n", "PRECISE) * scale * 1.01\n"),
+    "parts of the attention are not weighted": ("attend", kernels, PARTS, "part_total"),
+    "the rotation goes backwards": ("rotate_and_store", kernels, "rotated += second * ", "rotated -= second * "),
+    "keys are written one position late": (
+        "rotate_and_store",
+        kernels,
+        "tl.load(cells + m, mask=m < rows, other=0)",
+        "tl.load(cells + m) + 1",
+    ),
+    "the norm's weight is left out": (
+        "project",
+        kernels,
+        "weighted = values * tl.load(norm",
+        "weighted = values + 0 * tl.load(norm",
+    ),
+    "clean rows get the adapter": ("project", kernels, "m[:, None] >= first_draft, delta", "m[:, None] >= 0, delta"),
+    "the bias is left out": (
+        "project",
+        kernels,
+        "    if BIAS:\n        total += ",
+        "    if BIAS:\n        total += 0 * ",
+    ),
+    "a part of the depth is left out": (
+        "project",
+        kernels,
+        "for other in range(SPLITS):",
+        "for other in range(SPLITS - 1):",
+    ),
+    "results are truncated": (
+        "project",
+        kernels,
+        "_rounded(total, out.dtype.element_ty, PRECISE)",
+        "total.to(out.dtype.element_ty)",
+    ),
+    "the gate's sign is wrong": ("gate_up", kernels, "tl.exp(-gate)", "tl.exp(gate)"),
+    "the last tile of tokens is left out": (
+        "predict",
+        kernels,
+        "inside = tile < tiles\n",
+        "inside = tile < tiles - 1\n",
+    ),
+    "tokens are counted within a tile": ("predict", kernels, "tile * COLUMNS + tl.argmax", "tl.argmax"),
+    "the adapter's groups are mixed up": ("project", block_kernels, "own_a = a + group * rank * depth", "own_a = a"),
+    "low and high bits are swapped": ("project", block_kernels, "= both & 15, both >> 4", "= both >> 4, both & 15"),
+    "the minimum is added": ("project", block_kernels, "[None, :] - other[None, :]", "[None, :] + other[None, :]"),
+    "the minimum has the scale's bits": ("project", block_kernels, "((upper >> 2) & 3) << 4", "(upper & 3) << 4"),
+    "the scale lacks two bits": (
+        "project",
+        block_kernels,
+        "scale = (low & 15) | ((upper & 3) << 4)",
+        "scale = low & 15",
+    ),
+    "the scales of halves are swapped": (
+        "project",
+        block_kernels,
+        "scale[None, :], other[None, :])",
+        "other[None, :], scale[None, :])",
+    ),
+    "the fifth bit is another block's": (
+        "gate_up",
+        block_kernels,
+        "plane >> (2 * (pair % 4))",
+        "plane >> (2 * (pair % 2))",
+    ),
+    "the offset is off by one": (
+        "predict",
+        block_kernels,
+        "(values - OFFSET) * scale",
+        "(values - OFFSET + 1) * scale",
+    ),
+    "the second section begins early": ("project", block_kernels, "m, n - border,", "m, n - border + 1,"),
+    "the last pair of blocks is left out": (
+        "project",
+        block_kernels,
+        "share, tl.cdiv(depth, 64))",
+        "share, depth // 64 - 1)",
+    ),
+    "weights are truncated": (
+        "project",
+        block_kernels,
+        "return _rounded(values, KIND, PRECISE)",
+        "return values.to(KIND)",
+    ),
+}
+"""For each mistake an operation that shows it, the module, what stands there, and what stands there instead."""
 
 _NUMBER = itertools.count()
 
@@ -68,7 +135,7 @@ _NUMBER = itertools.count()
 @contextmanager
 def mistaken(name: str, folder: Path) -> Iterator[None]:
     """The kernels with a mistake, while this is entered."""
-    module, right, wrong = MISTAKES[name]
+    _, module, right, wrong = MISTAKES[name]
     names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in (kernels, block_kernels)}
     made = {}
     for one in (kernels, block_kernels):  # the second imports the first
@@ -118,9 +185,16 @@ def random_decoder() -> Decoder:
     return decoder
 
 
-def selected(decoder: Decoder) -> StepPass:
+class OneKernel(TorchOperations):
+    """Plain PyTorch but for one operation: the interpreter takes seconds for a step."""
+
+    def __init__(self, name: str) -> None:
+        setattr(self, name, getattr(TritonOperations(CPU), name))
+
+
+def selected(decoder: Decoder, operations: Operations) -> StepPass:
     """The pass of a step of 9 rows that the check at the start chooses."""
     config = decoder.config
     cache = torch.zeros(2, config.layers, 1, config.kv_heads, 320, config.head_dim, dtype=torch.bfloat16)
     adapter = random_adapter(config, 4, 2, seed=0).to(CPU, torch.bfloat16)
-    return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), TritonOperations(CPU))
+    return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
