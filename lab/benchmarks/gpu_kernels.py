@@ -40,7 +40,8 @@ _SHARED_MEMORY = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 """KiB of shared memory that a program may use, by compute capability × 10 (CUDA C++ Programming Guide)."""
 
 _POINTERS = {
-    torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8",
+    torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32",
+    torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8",
 }  # fmt: skip
 
 _WEIGHTS = ("stored", "bfloat16")

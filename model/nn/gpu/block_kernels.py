@@ -70,7 +70,8 @@ def _pair_of(
     low, high, words, factors, pair, n, width,
     LAYOUT: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, KIND: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """The weights of a pair of blocks for columns n of a matrix of `width` columns: two tiles [32, n], zeros outside."""
+    """The weights of a pair of blocks for columns n of a matrix of `width` columns: two tiles [32, n], zeros
+    outside."""
     inside = (n < width)[None, :]
     tile = n[None, :] * 32 + tl.arange(0, 32)[:, None]
     if BITS == 8:

@@ -91,11 +91,8 @@ class BlockMatrix:
         """Rows `first` to `end` as float32 [rows, inputs], in plain PyTorch. They equal what gguf-py dequantizes."""
         rows, form = end - first, self.form
         low = self.low[:, first:end]
-        if form.bits == 8:
-            q = low.transpose(0, 1)
-        else:
-            q = torch.stack((low & 15, low >> 4), 2).transpose(0, 1)
-        q = q.reshape(rows, -1)[:, : self.inputs]
+        parts = low if form.bits == 8 else torch.stack((low & 15, low >> 4), 2)
+        q = parts.transpose(0, 1).reshape(rows, -1)[:, : self.inputs]
         if self.high is not None:
             bits = form.bits - 4
             shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=low.device)[:, None]

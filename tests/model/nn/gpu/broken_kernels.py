@@ -1,4 +1,4 @@
-"""Kernels with one mistake each, as a compiler or a porter may make it, and a small model whose step runs all of them."""
+"""Kernels with one mistake each, as a compiler or a programmer may make it, and a small model whose step runs them."""
 
 from __future__ import annotations
 
