@@ -18,6 +18,10 @@ _EXPANDED_COLUMNS = 32
 """Columns of a tile of `expand`."""
 
 
+GATE_UP_COLUMNS = 32
+"""Columns of a tile of gate and up at most: with 64 of each, registers do not suffice."""
+
+
 def block_constants(matrix: BlockMatrix | None, suffix: str = "") -> dict[str, Any]:
     """A format as a kernel's compile-time constants; 0 bits for no matrix."""
     layout, bits, offset = ("", 0, 0) if matrix is None else (matrix.form.layout, matrix.form.bits, matrix.form.offset)

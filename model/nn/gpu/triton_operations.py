@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 
 from model.nn.gpu import block_kernels, kernels
-from model.nn.gpu.block_launches import block_constants, block_stages, used_splits
+from model.nn.gpu.block_launches import GATE_UP_COLUMNS, block_constants, block_stages, used_splits
 from model.nn.gpu.operations import Projection, Weight
 from model.nn.gpu.tiling import (
     HEAD_COLUMNS,
@@ -97,9 +97,10 @@ class TritonOperations:
         row_tiles = triton.cdiv(rows, padded)
         tiling = Tiling.of((columns,), depth, splittable=False, row_tiles=row_tiles)
         out = x.new_empty(rows, columns)
-        grid, memory = (triton.cdiv(columns, tiling.columns), row_tiles), (p.bias, p.a, p.b, out)
+        width = tiling.columns if isinstance(p.weight, Tensor) else min(tiling.columns, GATE_UP_COLUMNS)
+        grid, memory = (triton.cdiv(columns, width), row_tiles), (p.bias, p.a, p.b, out)
         constants = {
-            "BIAS": p.bias is not None, "ADAPTER": p.a is not None, "ROWS": padded, "COLUMNS": tiling.columns,
+            "BIAS": p.bias is not None, "ADAPTER": p.a is not None, "ROWS": padded, "COLUMNS": width,
             "RANK": padded_rank(p.rank), "PRECISE": _precise(x),
         }  # fmt: skip
         numbers = (rows, first_draft, columns, depth, p.rank, eps)

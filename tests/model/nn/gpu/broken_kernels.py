@@ -160,7 +160,7 @@ def mistaken(name: str, folder: Path) -> Iterator[None]:
 
 def random_decoder() -> Decoder:
     """A layer and a head with random weights in the formats of real files."""
-    config = replace(TINY, layers=1, hidden=256, head_dim=64, intermediate=1024, vocab_size=321)
+    config = replace(TINY, layers=1, hidden=256, intermediate=1024, vocab_size=321)
     decoder = Decoder(RandomCheckpoint(config, CPU), CPU, "bfloat16")
 
     def weight(inputs: int, *sections: tuple[str, int]) -> BlockWeight:
@@ -175,8 +175,8 @@ def random_decoder() -> Decoder:
     decoder.layers = [
         replace(
             layer,
-            query_key_value=StoredLinear(weight(256, ("Q4_K", 384), ("Q6_K", 128)), bias),
-            output=StoredLinear(weight(256, ("Q5_0", 256))),
+            query_key_value=StoredLinear(weight(256, ("Q4_K", 96), ("Q6_K", 32)), bias),
+            output=StoredLinear(weight(64, ("Q5_0", 256))),
             gate_up=StoredLinear(weight(256, ("Q5_K", 2048))),
             down=StoredLinear(weight(1024, ("Q6_K", 256))),
         )
