@@ -17,7 +17,7 @@ from model.decode.verify import verification_mask
 from model.nn.adapter import random_adapter
 from model.nn.cpu.block_formats import FORMATS
 from model.nn.decoder import Decoder
-from model.nn.gpu import block_kernels, kernels, triton_operations
+from model.nn.gpu import block_kernels, kernels, tiling, triton_operations
 from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
@@ -192,9 +192,19 @@ class OneKernel(TorchOperations):
         setattr(self, name, getattr(TritonOperations(CPU), name))
 
 
+_WIDE = 1024
+
+
 def selected(decoder: Decoder, operations: Operations) -> StepPass:
-    """The pass of a step of 9 rows that the check at the start chooses."""
+    """The pass of a step of 9 rows that the check at the start chooses. Tiles are wide, because the interpreter takes
+    as long for narrow ones, and there are many more of those."""
     config = decoder.config
     cache = torch.zeros(2, config.layers, 1, config.kv_heads, 320, config.head_dim, dtype=torch.bfloat16)
     adapter = random_adapter(config, 4, 2, seed=0).to(CPU, torch.bfloat16)
-    return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
+    with (
+        patch.object(tiling, "_WIDTHS", (_WIDE, 512, 256, 128, 64, 32, 16)),
+        patch.object(tiling, "_ENOUGH_PROGRAMS", 1),
+        patch.object(triton_operations, "GATE_UP_COLUMNS", _WIDE),
+        patch.object(triton_operations, "HEAD_COLUMNS", 256),
+    ):
+        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
