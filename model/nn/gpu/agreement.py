@@ -18,10 +18,10 @@ _COLUMNS = 16
 _MAX_WRONG = 0.25
 """Share of these that may be off. Of a right kernel's, none is; a wrong tile has all of them off."""
 
-_MAX_UNEQUAL = 0.2
+_MAX_UNEQUAL = 0.1
 """Share of all bfloat16 results that may not be equal. Sums in another order differ by 1e-5, and a result differs only
-where such a sum lies near the border of two bfloat16 numbers, 4e-3 apart: about 1 %. A kernel that rounds elsewhere or
-in another way differs in about half of them."""
+where such a sum lies near the border of two bfloat16 numbers, 4e-3 apart: by estimate in 1 % of the cases on a GPU, and
+in 0.01 % in Triton's interpreter. A kernel that rounds elsewhere or in another way differs in a quarter or more."""
 
 _UNIT = {torch.bfloat16: 2**-7, torch.float32: 1e-4}
 """Relative differences that are not off: of bfloat16 one step between two numbers."""
@@ -113,10 +113,20 @@ class ComparedOperations:
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
     ) -> Tensor:
-        found, expected = (
-            do.attend(query, keys, values, past_length, slots, shape) for do in (self._kernels, self._twin)
-        )
-        self._check("attend", difference(found, expected))
+        def compared(query: Tensor) -> Tensor:
+            found, expected = (
+                do.attend(query, keys, values, past_length, slots, shape) for do in (self._kernels, self._twin)
+            )
+            self._check("attend", difference(found, expected))
+            return expected
+
+        expected = compared(query)
+        # Real queries attend to few positions. Random ones attend to all, so that none can be left out.
+        draw, places = torch.Generator().manual_seed(0), shape.places(past_length, slots)
+        own = keys[places.slots, :, places.cells]
+        keys[places.slots, :, places.cells] = torch.randn(own.shape, generator=draw).to(own)
+        compared(torch.randn(query.shape, generator=draw).to(query))
+        keys[places.slots, :, places.cells] = own
         return expected
 
     def predict(
