@@ -27,13 +27,13 @@ def _block_scale(factors, words, pair, SECOND: tl.constexpr, n, width, LAYOUT: t
     the scales of its two halves."""
     inside = n < width
     if LAYOUT == "pair":
-        scale = tl.load(factors + (2 * pair + SECOND) * width + n, mask=inside, other=0.0).to(tl.float32)
-        return scale, scale
-    if LAYOUT == "pair_min":
+        first = tl.load(factors + (2 * pair + SECOND) * width + n, mask=inside, other=0.0).to(tl.float32)
+        other = first
+    elif LAYOUT == "pair_min":
         place = factors + (2 * pair + SECOND) * 2 * width + n
-        scale = tl.load(place, mask=inside, other=0.0).to(tl.float32)
-        return scale, tl.load(place + width, mask=inside, other=0.0).to(tl.float32)
-    if LAYOUT == "super_min":
+        first = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        other = tl.load(place + width, mask=inside, other=0.0).to(tl.float32)
+    elif LAYOUT == "super_min":
         own = pair % 4
         place = factors + (pair // 4) * 2 * width + n
         factor = tl.load(place, mask=inside, other=0.0).to(tl.float32)
@@ -43,12 +43,13 @@ def _block_scale(factors, words, pair, SECOND: tl.constexpr, n, width, LAYOUT: t
         upper = tl.load(word + 2 * width, mask=inside, other=0) >> (8 * own + 4 * SECOND)
         scale = (low & 15) | ((upper & 3) << 4)
         minimum = ((low >> 4) & 15) | (((upper >> 2) & 3) << 4)
-        return factor * scale.to(tl.float32), factor_min * minimum.to(tl.float32)
-    factor = tl.load(factors + (pair // 4) * width + n, mask=inside, other=0.0).to(tl.float32)
-    word = tl.load(words + pair * width + n, mask=inside, other=0)
-    first = (word << (24 - 16 * SECOND)) >> 24  # sign-extended
-    second = (word << (16 - 16 * SECOND)) >> 24
-    return factor * first.to(tl.float32), factor * second.to(tl.float32)
+        first, other = factor * scale.to(tl.float32), factor_min * minimum.to(tl.float32)
+    else:
+        factor = tl.load(factors + (pair // 4) * width + n, mask=inside, other=0.0).to(tl.float32)
+        word = tl.load(words + pair * width + n, mask=inside, other=0)
+        first = factor * ((word << (24 - 16 * SECOND)) >> 24).to(tl.float32)  # sign-extended
+        other = factor * ((word << (16 - 16 * SECOND)) >> 24).to(tl.float32)
+    return first, other
 
 
 @triton.jit
@@ -147,7 +148,12 @@ def project_blocks(
         own_a = a + group * rank * depth
     total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
-    if BITS_1 == 0 or tile * COLUMNS < border:
+    if BITS_1 == 0:
+        total, low, squares = _sums(
+            x, norm, low_0, high_0, words_0, factors_0, own_a, m, n, r, split, rows, border, depth, rank, total, low,
+            squares, LAYOUT_0, BITS_0, OFFSET_0, NORM, ADAPTER, SPLITS, PRECISE,
+        )  # fmt: skip
+    elif tile * COLUMNS < border:  # noqa: SIM114 - only the first condition is known to the compiler
         total, low, squares = _sums(
             x, norm, low_0, high_0, words_0, factors_0, own_a, m, n, r, split, rows, border, depth, rank, total, low,
             squares, LAYOUT_0, BITS_0, OFFSET_0, NORM, ADAPTER, SPLITS, PRECISE,

@@ -60,7 +60,7 @@ class BlockMatrix:
         planes = [low.transpose(1, 0, 2)]
         if form.bits in (5, 6):
             upper, shared = form.bits - 4, 8 // (form.bits - 4)
-            parts = _padded(q >> 4, shared * BLOCK).reshape(outputs, -1, shared, BLOCK)
+            parts = _padded(q >> np.uint8(4), shared * BLOCK).reshape(outputs, -1, shared, BLOCK)
             shifts = np.arange(shared, dtype=np.uint8)[:, None] * np.uint8(upper)
             planes.append(np.bitwise_or.reduce(parts << shifts, axis=2).transpose(1, 0, 2))
         halves = [part for part in scales if part.dtype == np.float16]
