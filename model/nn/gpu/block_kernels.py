@@ -148,12 +148,12 @@ def project_blocks(
         own_a = a + group * rank * depth
     total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
-    if BITS_1 == 0:
+    if BITS_1 == 0:  # noqa: SIM114 - only this condition is known to the compiler
         total, low, squares = _sums(
             x, norm, low_0, high_0, words_0, factors_0, own_a, m, n, r, split, rows, border, depth, rank, total, low,
             squares, LAYOUT_0, BITS_0, OFFSET_0, NORM, ADAPTER, SPLITS, PRECISE,
         )  # fmt: skip
-    elif tile * COLUMNS < border:  # noqa: SIM114 - only the first condition is known to the compiler
+    elif tile * COLUMNS < border:
         total, low, squares = _sums(
             x, norm, low_0, high_0, words_0, factors_0, own_a, m, n, r, split, rows, border, depth, rank, total, low,
             squares, LAYOUT_0, BITS_0, OFFSET_0, NORM, ADAPTER, SPLITS, PRECISE,
