@@ -50,7 +50,7 @@ class Projection:
             ValueError: the weights are int8.
         """
         if not isinstance(linear, FloatLinear | StoredLinear):
-            raise ValueError("a GPU's kernels cannot read int8 weights: load them as stored, bfloat16 or float32")
+            raise ValueError("a GPU's kernels cannot read int8 weights: load them as bfloat16 or float32")
         if low is None:
             return Projection(linear.weight, linear.bias, None, None, sizes)
         return Projection(linear.weight, linear.bias, low.a.contiguous(), torch.cat(low.b), sizes)
