@@ -41,7 +41,7 @@ def difference(found: Tensor, expected: Tensor) -> str | None:
     typical = expected.abs().median(1, keepdim=True).values
     error = (found - expected).abs()
     off = ~(error <= _UNIT[kind] * (expected.abs() + typical))  # also what is not a number
-    parts = torch.nn.functional.pad(off.float(), (0, -off.shape[1] % _COLUMNS)).unflatten(1, (-1, _COLUMNS))
+    parts = torch.nn.functional.pad(off.float(), (0, -off.shape[1] % _COLUMNS)).view(len(off), -1, _COLUMNS)
     wrong = float(parts.mean(-1).max())
     if wrong > _MAX_WRONG:
         return f"{wrong:.0%} of {_COLUMNS} numbers are wrong"

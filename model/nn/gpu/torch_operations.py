@@ -72,7 +72,7 @@ class TorchOperations:
         scores = torch.einsum("brkgd,bkcd->bkgrc", queries, keys[slots].float()) * size**-0.5
         scores = pad(scores.masked_fill(~mask, -torch.inf), (0, -capacity % POSITIONS), value=-torch.inf)
         # Shares are rounded relative to the largest score of the part so far, as they are where a kernel rounds them.
-        tiles = scores.unflatten(-1, (-1, POSITIONS // KEYS, KEYS))
+        tiles = scores.view(*scores.shape[:-1], -1, POSITIONS // KEYS, KEYS)
         highest = tiles.amax(-1, keepdim=True).cummax(-2).values
         shares = (tiles - highest.nan_to_num(neginf=0.0)).exp()
         weight = (highest - scores.amax(-1)[..., None, None, None]).exp()

@@ -82,7 +82,8 @@ class TritonOperations:
                 DEPTH=depth_step(padded, x.itemsize), num_stages=4, **constants,
             )  # fmt: skip
             return out
-        first, second = (*weight.sections, None)[:2]
+        first, *rest = weight.sections
+        second = rest[0] if rest else None
         self.launch(
             block_kernels.project_blocks, grid, x, norm, *first.planes, *(second.planes if second else [None] * 4),
             *memory, rows, first_draft, columns, first.outputs, depth, p.rank, ends[0], ends[1], eps,
