@@ -61,7 +61,7 @@ class TorchOperations:
             query = query * at.query_scale.float()
         keys[places.slots, :, places.cells] = key.to(keys.dtype)
         values[places.slots, :, places.cells] = value
-        return query.to(fused.dtype)
+        return query.to(fused.dtype).contiguous()
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
