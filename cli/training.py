@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from cli.console import stderr, stdout
 from model.convert.training import TrainingProgress
-from model.engine.loader import LoadedModel, load_model
+from model.engine.loader import LoadedModel, find_device, load_model
 from model.nn.decoder import Precision
 from server.serving.runtime import locate_model
 
@@ -26,6 +26,8 @@ StopAfterOption = Annotated[
 def load_base(model: str, device: str, precision: Precision | None = None) -> tuple[LoadedModel, Path]:
     """A model to train something for, without what was trained for it before, and its path."""
     path = locate_model(model, stderr)
+    if precision is None and find_device(device).type == "cuda":
+        precision = "bfloat16"  # what is trained needs float weights
     loaded = load_model(
         path, device=device, precision=precision, adapter="none", turn_completion="none", request_classifier="none",
         call_gate="none",

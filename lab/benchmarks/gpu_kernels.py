@@ -1,8 +1,10 @@
 """Compiles the GPU's kernels without a GPU, and prints what each needs of a multiprocessor.
 
-    python -m lab.benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 90 100] [--batches 1 64]
+    python -m lab.benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 89 90 100] [--batches 1 64]
+        [--weights stored bfloat16]
 
-For the shapes of a model with its adapter, as a step launches them. A kernel that needs more shared memory than a
+For the shapes of a model with its adapter, as a step launches them, with the weights as its file stores them and as
+bfloat16. A kernel that needs more shared memory than a
 target has does not run there; registers that do not fit lie on a stack in memory, which makes it slow. Exits with 1 if
 a kernel does not compile or does not fit.
 """
@@ -10,6 +12,7 @@ a kernel does not compile or does not fit.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import subprocess
@@ -37,8 +40,11 @@ _SHARED_MEMORY = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 """KiB of shared memory that a program may use, by compute capability × 10 (CUDA C++ Programming Guide)."""
 
 _POINTERS = {
-    torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8",
+    torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32",
+    torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8",
 }  # fmt: skip
+
+_WEIGHTS = ("stored", "bfloat16")
 
 _OPTIONS = ("num_warps", "num_stages")
 
@@ -70,25 +76,29 @@ def main() -> int:
         prog="python -m lab.benchmarks.gpu_kernels", description="Compile the GPU's kernels."
     )
     parser.add_argument("--model", choices=_MODELS, help="shapes of this model only")
-    parser.add_argument("--targets", type=int, nargs="+", default=[80, 90, 100], help="compute capability × 10")
+    parser.add_argument("--targets", type=int, nargs="+", default=[80, 89, 90, 100], help="compute capability × 10")
     parser.add_argument("--batches", type=int, nargs="+", choices=_STEPS, default=[*_STEPS], help="conversations")
+    parser.add_argument("--weights", nargs="+", choices=_WEIGHTS, default=[*_WEIGHTS])
     arguments = parser.parse_args()
     models = [arguments.model] if arguments.model else list(_MODELS)
     failed = 0
     print(f"triton {triton.__version__}")
     for model in models:
-        for launch in _distinct(model, arguments.batches):
+        for launch in _distinct(model, arguments.batches, arguments.weights):
             for target in arguments.targets:
                 failed += not _report(model, launch, target)
     return 1 if failed else 0
 
 
-def _distinct(model: str, batches: Sequence[int]) -> Iterator[Launch]:
+def _distinct(model: str, batches: Sequence[int], weights: Sequence[str]) -> Iterator[Launch]:
     """The launches of a model's steps that differ in their kernel or its constants."""
     seen = set()
-    for batch in batches:
+    for batch, kind in itertools.product(batches, weights):
         drafts, copies = _STEPS[batch]
-        for launch in recorded_pass(_MODELS[model], torch.bfloat16, drafts, copies, _RANK, _CAPACITY, batch):
+        stored = kind == "stored"
+        for launch in recorded_pass(
+            _MODELS[model], torch.bfloat16, drafts, copies, _RANK, _CAPACITY, batch, stored=stored
+        ):
             key = (launch.name, str(_source(launch).constants))
             if key not in seen:
                 seen.add(key)
@@ -99,7 +109,8 @@ def _report(model: str, launch: Launch, target: int) -> bool:
     """Compile and print a line. Returns whether the kernel runs on the target."""
     constants = launch.constants
     shape = " ".join(f"{name.lower()}={constants[name]}" for name in ("ROWS", "COLUMNS", "SPLITS") if name in constants)
-    name = f"{model}  sm_{target}  {launch.name:17}{shape:32}"
+    kinds = {"Q" + str(constants[bits]) for bits in ("BITS", "BITS_0", "BITS_1") if constants.get(bits)}
+    name = f"{model}  sm_{target}  {launch.name:20}{shape:32}{' '.join(sorted(kinds)):6}"
     try:
         found = compiled(launch, target)
     except Exception as error:

@@ -46,6 +46,7 @@ from model.nn.cuda import configure_cuda
 from model.nn.decoder import CacheType, Decoder, Precision
 from model.nn.device import find_device, is_amd, is_ampere_or_newer
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
+from model.nn.gpu.selection import gpu_operations
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
 from model.nn.trained_prefix import TrainedPrefix, load_trained_prefix
@@ -143,7 +144,8 @@ def load_model(
 
     Args:
         device: as `find_device` takes it.
-        precision: int8 on the CPU, bfloat16 on GPUs that have it and float32 on others when not given.
+        precision: when not given, int8 on the CPU, on a GPU what its kernels read: `stored`, or without them bfloat16 on GPUs
+            that have it and float32 on others.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights.
         drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
@@ -165,7 +167,7 @@ def load_model(
         configure_cuda()
     default: Precision = "int8" if target.type == "cpu" and cpu_kernels_installed() else "float32"
     if target.type == "cuda" and (is_amd() or is_ampere_or_newer(target)):
-        default = "bfloat16"
+        default = "bfloat16" if gpu_operations(target) is None else "stored"
     try:
         checkpoint = open_checkpoint(path, family)
         scaling = scaling_for(checkpoint.config, context)

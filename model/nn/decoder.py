@@ -21,13 +21,14 @@ from model.checkpoint.long_context import RopeScaling
 from model.nn.adapter import Adapter, projection_shapes
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
 from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, feature_layers, text_input
+from model.nn.gpu.stored_weights import StoredHead, StoredLinear, stored_weight
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
 from model.nn.linear import Embedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
 from model.nn.ragged import RaggedAttention, RaggedRows
 from model.nn.rotary import RotaryEmbedding, rotate
 
-Precision = Literal["int8", "float32", "bfloat16"]
+Precision = Literal["int8", "float32", "bfloat16", "stored"]
 
 CacheType = Literal["auto", "int8"]
 """How keys and values are kept: as activations are (`auto`), or quantized to int8."""
@@ -102,6 +103,10 @@ def _noise_rows(batch: Sequence[ForwardInput], device: torch.device) -> Tensor |
     return slice(first, last + 1) if last - first + 1 == len(index) else torch.tensor(index, device=device)
 
 
+def _expanded(linear: Linear) -> Linear:
+    return linear.expanded() if isinstance(linear, StoredLinear) else linear
+
+
 class Decoder:
     """A decoder with its weights on one device.
 
@@ -115,7 +120,8 @@ class Decoder:
 
     Args:
         precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),
-            `float32` or `bfloat16`.
+            `float32`, `bfloat16`, or `stored`: bfloat16, with the weights of a GGUF file in the blocks that it stores,
+            where a GPU's kernels can read those.
         kv_cache_dtype: `int8` needs int8 weights.
         scaling: of its positions, for a context beyond the one it was trained on.
 
@@ -145,7 +151,7 @@ class Decoder:
         self.scaling = scaling
         self.device = device
         self.precision = precision
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.dtype = torch.bfloat16 if precision in ("bfloat16", "stored") else torch.float32
         self._cache_dtype = torch.int8 if kv_cache_dtype == "int8" else self.dtype
         diffusion = self.config.diffusion
         self.mask_token = None if diffusion is None else diffusion.mask_token
@@ -187,11 +193,26 @@ class Decoder:
         """The output head's float weight [vocabulary, hidden], for training, which uses slices of it.
 
         Raises:
-            ValueError: the weights are int8.
+            ValueError: the weights are no floats.
         """
         if not isinstance(self.head, FloatLinear):
-            raise ValueError("int8 weights cannot be trained: load them as bfloat16 or float32")
+            raise ValueError(f"{self.precision} weights cannot be trained: load them as bfloat16 or float32")
         return self.head.weight
+
+    def expand_weights(self) -> None:
+        """Make weights in blocks floats, where the kernels that read them cannot be used. Takes their memory."""
+        self.layers = [
+            replace(
+                layer,
+                query_key_value=_expanded(layer.query_key_value),
+                output=_expanded(layer.output),
+                gate_up=_expanded(layer.gate_up),
+                down=_expanded(layer.down),
+            )
+            for layer in self.layers
+        ]
+        self.head = _expanded(self.head)
+        self.precision = "bfloat16" if self.precision == "stored" else self.precision
 
     @property
     def nbytes(self) -> int:
@@ -359,6 +380,11 @@ class Decoder:
             bias = torch.cat([self._checkpoint.tensor(name) for name in biases]).to(self.device, self.dtype)
         if self._packed is not None:
             return self._packed.linear(names, bias)
+        if self.precision == "stored":
+            # Gate and up share a loop, so they share a format.
+            stored = stored_weight(self._checkpoint, names, self.device, self.dtype, 1 if len(names) == 2 else 2)
+            if stored is not None:
+                return StoredLinear(stored, bias)
         weight = torch.cat([self._checkpoint.tensor(name) for name in names])
         return FloatLinear(weight.to(self.device, self.dtype), bias)
 
@@ -367,6 +393,10 @@ class Decoder:
         name = "lm_head.weight" if self._checkpoint.has_tensor("lm_head.weight") else "embed_tokens.weight"
         if self._packed is not None:
             return self._packed.linear([name], None)
+        if self.precision == "stored":
+            stored = stored_weight(self._checkpoint, [name], self.device, self.dtype)
+            if stored is not None:
+                return StoredHead(stored)
         return FloatHead(self._checkpoint.tensor(name).to(self.device, self.dtype))
 
     def _embed(self, name: str) -> Embedding:

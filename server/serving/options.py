@@ -136,7 +136,7 @@ class ModelOptions(DiffusionOptions, title="Models"):
     speech_device: str = option(
         "cpu", "Device of speech recognition and synthesis: cpu, cuda, cuda:N, or auto (a GPU where possible)."
     )
-    precision: Precision | None = option(None, "Default: int8 on the CPU, bfloat16 on a GPU.")
+    precision: Precision | None = option(None, "Default: int8 on the CPU, as stored in the file on a GPU.")
     temperature: float = option(0.0, "0 is greedy decoding; higher values sample.", ge=0, le=2)
     adapter: _FileOrKeyword = option(
         "auto", "What drafts: a file from `rejoinder convert`, auto (the bundled one) or none."

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lab.benchmarks.gpu_acceptance.random_models import RandomCheckpoint
+from lab.benchmarks.gpu_acceptance.stored_weights import with_stored_weights
 from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.verify import verification_mask
 from model.nn.adapter import Adapter, LowRank, projection_shapes
@@ -54,15 +55,26 @@ class RecordingOperations(TritonOperations):
 
 
 def recorded_pass(
-    config: DecoderConfig, dtype: torch.dtype, drafts: int, copies: int, rank: int, past: int, batch: int = 1
+    config: DecoderConfig,
+    dtype: torch.dtype,
+    drafts: int,
+    copies: int,
+    rank: int,
+    past: int,
+    batch: int = 1,
+    *,
+    stored: bool = False,
 ) -> Sequence[Launch]:
     """The launches of the layers and the head over the rows of a step.
 
     Args:
         past: positions of a slot. There are as many slots as conversations.
         batch: conversations.
+        stored: whether the weights are in blocks, as in the bundled models' files.
     """
     decoder = meta_decoder(config, dtype)
+    if stored:
+        decoder = with_stored_weights(decoder)
     adapter = meta_adapter(config, dtype, rank, drafts) if drafts else None
     mask = verification_mask(drafts, copies, drafts).to(META)
     keys_values = torch.empty(2, config.layers, batch, config.kv_heads, past, config.head_dim, dtype=dtype, device=META)

@@ -152,7 +152,7 @@ def pack(form: BlockFormat, stored: Bytes, inputs: int, out: Bytes) -> None:
         rows = stored[first * ROWS : (first + step) * ROWS]
         if len(rows) % ROWS:
             rows = np.concatenate((rows, np.zeros((-len(rows) % ROWS, rows.shape[1]), np.uint8)))
-        q, header = _unpack(form, rows.reshape(len(rows), -1, form.stored_bytes))
+        q, header = unpack(form, rows.reshape(len(rows), -1, form.stored_bytes))
         quads = np.zeros((len(rows) // ROWS, padded, 8, ROWS, 4), np.uint8)
         quads[:, :blocks] = q.reshape(-1, ROWS, blocks, 8, 4).transpose(0, 2, 3, 1, 4)
         part = target[first : first + step]
@@ -165,7 +165,7 @@ def pack(form: BlockFormat, stored: Bytes, inputs: int, out: Bytes) -> None:
 
 def dequantize(form: BlockFormat, stored: Bytes) -> NDArray[np.float32]:
     """Rows as GGUF stores them [rows, bytes of a row] → [rows, inputs] float32."""
-    q, scales = _unpack(form, stored.reshape(len(stored), -1, form.stored_bytes))
+    q, scales = unpack(form, stored.reshape(len(stored), -1, form.stored_bytes))
     values = q.reshape(len(q), -1, BLOCK // 2).astype(np.float32)
 
     def by_half_block(part: NDArray[Any]) -> NDArray[np.float32]:
@@ -228,7 +228,7 @@ def _header(form: BlockFormat, scales: tuple[NDArray[np.generic], ...], padded: 
     return np.concatenate(pieces, axis=2)
 
 
-def _unpack(form: BlockFormat, blocks: Bytes) -> tuple[Bytes, tuple[NDArray[np.generic], ...]]:
+def unpack(form: BlockFormat, blocks: Bytes) -> tuple[Bytes, tuple[NDArray[np.generic], ...]]:
     """[rows, blocks, bytes of a block] → quantized weights [rows, inputs] uint8, and each row's scales: float16, in
     superblocks float16 factors and small integers."""
     rows = len(blocks)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
-from model.nn.gpu.operations import Operations, StepLayer
+from model.nn.gpu.operations import Operations, Projection, StepLayer
 from model.nn.step_pass import Predictions, StepShape
 
 
@@ -32,6 +32,7 @@ class FusedPass:
         config = decoder.config
         self._decoder, self.shape, self._operations = decoder, shape, operations
         heads = (config.heads * config.head_dim, config.kv_heads * config.head_dim, config.kv_heads * config.head_dim)
+        self._head = Projection.of(decoder.head, (config.vocab_size,), None).weight
         self.layers = layers or [
             StepLayer.of(layer, heads, None if adapter is None else adapter.fused(number))
             for number, layer in enumerate(decoder.layers)
@@ -58,7 +59,5 @@ class FusedPass:
     def predict(self, states: Tensor) -> Predictions:
         decoder = self._decoder
         return Predictions(
-            *self._operations.predict(
-                states, decoder.norm, decoder.head_weight, decoder.config.norm_eps, decoder.mask_token
-            )
+            *self._operations.predict(states, decoder.norm, self._head, decoder.config.norm_eps, decoder.mask_token)
         )

@@ -27,6 +27,17 @@ def _dot(x, y, total, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def _rounded(x, KIND: tl.constexpr, PRECISE: tl.constexpr):
+    """x in another type, rounded to the nearest value. Triton's interpreter truncates to bfloat16, so that the bits are
+    rounded here before."""
+    if PRECISE and tl.bfloat16 == KIND:
+        bits = x.to(tl.int32, bitcast=True)
+        bits += 0x7FFF + ((bits >> 16) & 1)
+        x = (bits & -65536).to(tl.float32, bitcast=True)
+    return x.to(KIND)
+
+
+@triton.jit
 def _columns_of(matrix, n, k, width, columns, depth):
     """A tile of a matrix [columns, depth], transposed: [k, n], zeros outside. Row n of the matrix is at n × width."""
     inside = (n[None, :] < columns) & (k[:, None] < depth)
@@ -49,7 +60,9 @@ def _delta(low, b, m, n, columns, rank, first_draft, RANK: tl.constexpr, PRECISE
     """What the adapter adds to a tile: low Bᵀ for draft rows, 0 for clean ones."""
     r = tl.arange(0, RANK)
     tile = _columns_of(b, n, r, rank, columns, rank)
-    delta = _dot(low.to(b.dtype.element_ty), tile, tl.zeros((m.shape[0], n.shape[0]), tl.float32), PRECISE)
+    delta = _dot(
+        _rounded(low, b.dtype.element_ty, PRECISE), tile, tl.zeros((m.shape[0], n.shape[0]), tl.float32), PRECISE
+    )
     return tl.where(m[:, None] >= first_draft, delta, 0.0)
 
 
@@ -72,41 +85,18 @@ def _finish_projection(
     place = m[:, None] * columns + n[None, :]
     if RESIDUAL:
         total += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + place, _rounded(total, out.dtype.element_ty, PRECISE), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows", "first_draft"])
-def project(
-    x, norm, weight, bias, a, b, residual, out, partials, counters,
-    rows, first_draft, columns, depth, rank, end_0, end_1, eps,
-    NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+@triton.jit
+def _finish_split(
+    total, low, squares, bias, b, residual, out, partials, counters, tile, split, rows, first_draft, columns, depth,
+    rank, eps, NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr,
+    SPLITS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS, tiles of ROWS rows).
-
-    A tile belongs to one projection of a fused group, which end at `end_0`, `end_1` and `columns`. Each program sums
-    x Aᵀ by itself: A is small and stays in the GPU's cache, and another kernel would cost more than reading it again.
-    """
-    tile, split = tl.program_id(0), tl.program_id(1)
-    local = tl.arange(0, ROWS)
+    """Adds up the parts of a tile's depth in the program that arrives last, and finishes the tile."""
+    local, r = tl.arange(0, ROWS), tl.arange(0, RANK)
     m, n = tl.program_id(2) * ROWS + local, tile * COLUMNS + tl.arange(0, COLUMNS)
-    r = tl.arange(0, RANK)
-    own_a = a
-    if ADAPTER:
-        group = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
-        own_a = a + group * rank * depth
-    total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
-    squares = tl.zeros((ROWS,), tl.float32)
-    share = tl.cdiv(tl.cdiv(depth, DEPTH), SPLITS) * DEPTH
-    for start in range(split * share, min(split * share + share, depth), DEPTH):
-        k = start + tl.arange(0, DEPTH)
-        values, weighted = _rows_of(x, norm, m, k, rows, depth, NORM)
-        if NORM:
-            squares += tl.sum(values * values, 1)
-        operand = weighted.to(weight.dtype.element_ty)
-        total = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), total, PRECISE)
-        if ADAPTER:
-            low = _dot(operand, _columns_of(own_a, r, k, depth, rank, depth), low, PRECISE)
     if SPLITS == 1:
         _finish_projection(
             total, low, squares, bias, b, residual, out, m, n, rows, first_draft, columns, depth, rank, eps,
@@ -144,6 +134,64 @@ def project(
 
 
 @triton.jit(do_not_specialize=["rows", "first_draft"])
+def project(
+    x, norm, weight, bias, a, b, residual, out, partials, counters,
+    rows, first_draft, columns, depth, rank, end_0, end_1, eps,
+    NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS, tiles of ROWS rows).
+
+    A tile belongs to one projection of a fused group, which end at `end_0`, `end_1` and `columns`. Each program sums
+    x Aᵀ by itself: A is small and stays in the GPU's cache, and another kernel would cost more than reading it again.
+    """
+    tile, split = tl.program_id(0), tl.program_id(1)
+    local = tl.arange(0, ROWS)
+    m, n = tl.program_id(2) * ROWS + local, tile * COLUMNS + tl.arange(0, COLUMNS)
+    r = tl.arange(0, RANK)
+    own_a = a
+    if ADAPTER:
+        group = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
+        own_a = a + group * rank * depth
+    total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
+    squares = tl.zeros((ROWS,), tl.float32)
+    share = tl.cdiv(tl.cdiv(depth, DEPTH), SPLITS) * DEPTH
+    for start in range(split * share, min(split * share + share, depth), DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        values, weighted = _rows_of(x, norm, m, k, rows, depth, NORM)
+        if NORM:
+            squares += tl.sum(values * values, 1)
+        operand = _rounded(weighted, weight.dtype.element_ty, PRECISE)
+        total = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), total, PRECISE)
+        if ADAPTER:
+            low = _dot(operand, _columns_of(own_a, r, k, depth, rank, depth), low, PRECISE)
+    _finish_split(
+        total, low, squares, bias, b, residual, out, partials, counters, tile, split, rows, first_draft, columns, depth,
+        rank, eps, NORM, BIAS, RESIDUAL, ADAPTER, SPLITS, ROWS, COLUMNS, RANK, PRECISE,
+    )  # fmt: skip
+
+
+@triton.jit
+def _finish_gate_up(
+    gate, up, low_gate, low_up, squares, bias, b, out, m, n, rows, first_draft, columns, depth, rank, eps,
+    BIAS: tl.constexpr, ADAPTER: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """Normalization, bias, adapter and activation of a tile whose sums are complete, and its store."""
+    scale = tl.rsqrt(squares / depth + eps)[:, None]
+    gate *= scale
+    up *= scale
+    if BIAS:
+        gate += tl.load(bias + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
+        up += tl.load(bias + columns + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
+    if ADAPTER:
+        gate += _delta(low_gate * scale, b, m, n, columns, rank, first_draft, RANK, PRECISE)
+        up += _delta(low_up * scale, b + columns * rank, m, n, columns, rank, first_draft, RANK, PRECISE)
+    inside = (m[:, None] < rows) & (n[None, :] < columns)
+    result = gate / (1 + tl.exp(-gate)) * up
+    tl.store(out + m[:, None] * columns + n[None, :], _rounded(result, out.dtype.element_ty, PRECISE), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "first_draft"])
 def gate_up(
     x, norm, weight, bias, a, b, out, rows, first_draft, columns, depth, rank, eps,
     BIAS: tl.constexpr, ADAPTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
@@ -160,31 +208,23 @@ def gate_up(
         k = start + tl.arange(0, DEPTH)
         values, weighted = _rows_of(x, norm, m, k, rows, depth, True)
         squares += tl.sum(values * values, 1)
-        operand = weighted.to(weight.dtype.element_ty)
+        operand = _rounded(weighted, weight.dtype.element_ty, PRECISE)
         gate = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), gate, PRECISE)
         up = _dot(operand, _columns_of(weight + columns * depth, n, k, depth, columns, depth), up, PRECISE)
         if ADAPTER:
             low_gate = _dot(operand, _columns_of(a, r, k, depth, rank, depth), low_gate, PRECISE)
             low_up = _dot(operand, _columns_of(a + rank * depth, r, k, depth, rank, depth), low_up, PRECISE)
-    scale = tl.rsqrt(squares / depth + eps)[:, None]
-    gate *= scale
-    up *= scale
-    if BIAS:
-        gate += tl.load(bias + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
-        up += tl.load(bias + columns + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
-    if ADAPTER:
-        gate += _delta(low_gate * scale, b, m, n, columns, rank, first_draft, RANK, PRECISE)
-        up += _delta(low_up * scale, b + columns * rank, m, n, columns, rank, first_draft, RANK, PRECISE)
-    inside = (m[:, None] < rows) & (n[None, :] < columns)
-    result = gate / (1 + tl.exp(-gate)) * up
-    tl.store(out + m[:, None] * columns + n[None, :], result.to(out.dtype.element_ty), mask=inside)
+    _finish_gate_up(
+        gate, up, low_gate, low_up, squares, bias, b, out, m, n, rows, first_draft, columns, depth, rank, eps, BIAS,
+        ADAPTER, RANK, PRECISE,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows"])
 def rotate_and_store(
     fused, positions, slots, cells, cos, sin, query_scale, head_norm, query, keys, values, rows, capacity, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
-    HEAD_NORM: tl.constexpr, QUERY_SCALE: tl.constexpr,
+    HEAD_NORM: tl.constexpr, QUERY_SCALE: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
     """Normalizes and rotates queries and keys, and writes keys and values to the slots. Grid: (heads of queries, keys
     and values, tiles of ROWS rows). The first half of `sin` is negated."""
@@ -217,17 +257,17 @@ def rotate_and_store(
             first *= scale
             second *= scale
         place = query + (m[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
-        tl.store(place, first.to(kind), mask=inside)
-        tl.store(place + half, second.to(kind), mask=inside)
+        tl.store(place, _rounded(first, kind, PRECISE), mask=inside)
+        tl.store(place + half, _rounded(second, kind, PRECISE), mask=inside)
     elif head < HEADS + KV_HEADS:
         place = keys + ((slot * KV_HEADS + head - HEADS) * capacity + cell)[:, None] * HEAD_DIM + d[None, :]
-        tl.store(place, first.to(kind), mask=inside)
-        tl.store(place + half, second.to(kind), mask=inside)
+        tl.store(place, _rounded(first, kind, PRECISE), mask=inside)
+        tl.store(place + half, _rounded(second, kind, PRECISE), mask=inside)
     else:
         own = head - HEADS - KV_HEADS
         place = values + ((slot * KV_HEADS + own) * capacity + cell)[:, None] * HEAD_DIM + d[None, :]
-        tl.store(place, first.to(kind), mask=inside)
-        tl.store(place + half, second.to(kind), mask=inside)
+        tl.store(place, _rounded(first, kind, PRECISE), mask=inside)
+        tl.store(place + half, _rounded(second, kind, PRECISE), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows", "clean"])
@@ -273,13 +313,13 @@ def attend(
             fade = tl.exp(highest - finite)
             present = (n[:, None] < end) & (d[None, :] < HEAD_DIM)
             tile = tl.load(own_values + n[:, None] * HEAD_DIM + d[None, :], mask=present, other=0.0)
-            total = _dot(shares.to(values.dtype.element_ty), tile, total * fade[:, None], PRECISE)
+            total = _dot(_rounded(shares, values.dtype.element_ty, PRECISE), tile, total * fade[:, None], PRECISE)
             weight = weight * fade + tl.sum(shares, 1)
             highest = higher
         count = tl.cdiv(end, SPLIT)
         kind = out.dtype.element_ty
         if count == 1:
-            tl.store(out + place, (total / weight[:, None]).to(kind), mask=inside)
+            tl.store(out + place, _rounded(total / weight[:, None], kind, PRECISE), mask=inside)
         else:
             size: tl.constexpr = ROWS * (WIDTH + 2)
             number = conversation * HEADS + head
@@ -304,8 +344,24 @@ def attend(
                     part_total = tl.load(part + in_total, cache_modifier=".cg")
                     total = total * fade[:, None] + part_total * share[:, None]
                     highest = higher
-                tl.store(out + place, (total / weight[:, None]).to(kind), mask=inside)
+                tl.store(out + place, _rounded(total / weight[:, None], kind, PRECISE), mask=inside)
                 tl.store(counters + number, 0)
+
+
+@triton.jit
+def _finish_prediction(
+    total, squares, best, token, weights, tile, m, n, columns, depth, eps, excluded,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Stores what `predict_merge` needs of a tile whose sums are complete."""
+    padded = tl.num_programs(1) * ROWS
+    logits = total * tl.rsqrt(squares / depth + eps)[:, None]
+    logits = tl.where((n < columns) & (n != excluded), logits, float("-inf"))
+    highest = tl.max(logits, 1)
+    finite = tl.where(highest == float("-inf"), 0.0, highest)
+    tl.store(best + tile * padded + m, highest)
+    tl.store(token + tile * padded + m, tile * COLUMNS + tl.argmax(logits, 1))
+    tl.store(weights + tile * padded + m, tl.sum(tl.exp(logits - finite[:, None]), 1))
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -315,22 +371,16 @@ def predict_tile(
 ):  # fmt: skip
     """The largest logit of each row among COLUMNS tokens, its token, and Σ exp(logit - largest): [tiles, padded rows]
     each. Grid: (tiles, tiles of ROWS rows). No logit is stored. `excluded` is a token that is never predicted."""
-    tile, padded = tl.program_id(0), tl.num_programs(1) * ROWS
+    tile = tl.program_id(0)
     m, n = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
     for start in range(0, depth, DEPTH):
         k = start + tl.arange(0, DEPTH)
         values, weighted = _rows_of(x, norm, m, k, rows, depth, True)
         squares += tl.sum(values * values, 1)
-        operand = weighted.to(weight.dtype.element_ty)
+        operand = _rounded(weighted, weight.dtype.element_ty, PRECISE)
         total = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), total, PRECISE)
-    logits = total * tl.rsqrt(squares / depth + eps)[:, None]
-    logits = tl.where((n < columns) & (n != excluded), logits, float("-inf"))
-    highest = tl.max(logits, 1)
-    finite = tl.where(highest == float("-inf"), 0.0, highest)
-    tl.store(best + tile * padded + m, highest)
-    tl.store(token + tile * padded + m, tile * COLUMNS + tl.argmax(logits, 1))
-    tl.store(weights + tile * padded + m, tl.sum(tl.exp(logits - finite[:, None]), 1))
+    _finish_prediction(total, squares, best, token, weights, tile, m, n, columns, depth, eps, excluded, ROWS, COLUMNS)
 
 
 @triton.jit

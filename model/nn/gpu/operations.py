@@ -14,10 +14,14 @@ import torch
 from torch import Tensor
 
 from model.nn.adapter import FusedLowRank
+from model.nn.gpu.block_matrix import BlockWeight
+from model.nn.gpu.stored_weights import StoredLinear
 from model.nn.layer import Layer
 from model.nn.linear import FloatLinear, Linear
 from model.nn.rotary import RotaryEmbedding
 from model.nn.step_pass import RowPlaces, StepShape
+
+Weight = Tensor | BlockWeight
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,14 @@ class Projection:
     """Projections of the same input, with what the adapter adds to them for draft rows.
 
     Attributes:
-        weight: [columns, depth], the projections one below the other.
+        weight: [columns, depth], the projections one below the other: floats, or blocks as a GGUF file stores them.
         bias: [columns], or None.
         a: [projections × rank, depth], or None without an adapter.
         b: [columns, rank], or None without an adapter. The part of each projection belongs to its part of `a`.
         sizes: columns of each projection.
     """
 
-    weight: Tensor
+    weight: Weight
     bias: Tensor | None
     a: Tensor | None
     b: Tensor | None
@@ -45,8 +49,8 @@ class Projection:
         Raises:
             ValueError: the weights are int8.
         """
-        if not isinstance(linear, FloatLinear):
-            raise ValueError("a GPU's kernels need float weights: load them as bfloat16 or float32")
+        if not isinstance(linear, FloatLinear | StoredLinear):
+            raise ValueError("a GPU's kernels cannot read int8 weights: load them as bfloat16 or float32")
         if low is None:
             return Projection(linear.weight, linear.bias, None, None, sizes)
         return Projection(linear.weight, linear.bias, low.a.contiguous(), torch.cat(low.b), sizes)
@@ -59,7 +63,8 @@ class Projection:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that a forward pass reads of it."""
-        return [part for part in (self.weight, self.bias, self.a, self.b) if part is not None]
+        weight = [self.weight] if isinstance(self.weight, Tensor) else self.weight.tensors
+        return weight + [part for part in (self.bias, self.a, self.b) if part is not None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class StepLayer:
 
 
 def _columns(linear: Linear) -> int:
-    return len(linear.weight) if isinstance(linear, FloatLinear) else 0
+    return len(linear.weight) if isinstance(linear, FloatLinear | StoredLinear) else 0
 
 
 class Operations(Protocol):
@@ -173,7 +178,7 @@ class Operations(Protocol):
         ...
 
     def predict(
-        self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None
+        self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None
     ) -> tuple[Tensor, Tensor]:
         """The most likely token of each row [rows] int64 (the lowest of equals) and its probability [rows] float32.
 

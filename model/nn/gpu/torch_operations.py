@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
+from torch.nn.functional import pad, silu
 
-from model.nn.attention import additive_mask, batched_attend, static_cache_mask
-from model.nn.gpu.operations import Projection
+from model.nn.attention import static_cache_mask
+from model.nn.gpu.operations import Projection, Weight
+from model.nn.gpu.tiling import KEYS, POSITIONS
 from model.nn.rotary import RotaryEmbedding, rotate
 from model.nn.step_pass import RowPlaces, StepShape
 
@@ -60,18 +61,28 @@ class TorchOperations:
             query = query * at.query_scale.float()
         keys[places.slots, :, places.cells] = key.to(keys.dtype)
         values[places.slots, :, places.cells] = value
-        return query.to(fused.dtype)
+        return query.to(fused.dtype).contiguous()
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
     ) -> Tensor:
-        mask = static_cache_mask(past_length, shape.attention_mask, keys.shape[2])
-        added = additive_mask(mask, query.shape[1] // keys.shape[1], torch.float32)
-        out = batched_attend(query[shape.order].float(), keys[slots].float(), values[slots].float(), added)
-        return out.flatten(0, 1)[shape.inverse_order].to(query.dtype)
+        (_, heads, size), (_, kv_heads, capacity, _) = query.shape, keys.shape
+        queries = query[shape.order].float().view(shape.batch, shape.rows_each, kv_heads, heads // kv_heads, size)
+        mask = static_cache_mask(past_length, shape.attention_mask, capacity)[:, None, None]
+        scores = torch.einsum("brkgd,bkcd->bkgrc", queries, keys[slots].float()) * size**-0.5
+        scores = pad(scores.masked_fill(~mask, -torch.inf), (0, -capacity % POSITIONS), value=-torch.inf)
+        # Shares are rounded relative to the largest score of the part so far, as they are where a kernel rounds them.
+        tiles = scores.view(*scores.shape[:-1], -1, POSITIONS // KEYS, KEYS)
+        highest = tiles.amax(-1, keepdim=True).cummax(-2).values
+        shares = (tiles - highest.nan_to_num(neginf=0.0)).exp()
+        weight = (highest - scores.amax(-1)[..., None, None, None]).exp()
+        rounded = (shares.to(query.dtype).float() * weight).flatten(-3)[..., :capacity]
+        out = torch.einsum("bkgrc,bkcd->brkgd", rounded, values[slots].float())
+        out /= (shares * weight).flatten(-3).sum(-1).permute(0, 3, 1, 2)[..., None]
+        return out.reshape(len(query), -1)[shape.inverse_order].to(query.dtype)
 
     def predict(
-        self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None
+        self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None
     ) -> tuple[Tensor, Tensor]:
         (logits,) = _projected(x, Projection(weight, None, None, None, (len(weight),)), len(x), norm, eps)
         if excluded is not None:
@@ -88,7 +99,8 @@ def _projected(
     if norm is not None:
         scale = (values.square().mean(-1, keepdim=True) + eps).rsqrt()
         values = (values * norm.float()).to(x.dtype).float()
-    parts = [*(values @ projection.weight.float().T * scale).split_with_sizes(projection.sizes, -1)]
+    weight = projection.weight if isinstance(projection.weight, Tensor) else projection.weight.expanded()
+    parts = [*(values @ weight.float().T * scale).split_with_sizes(projection.sizes, -1)]
     if projection.bias is not None:
         biases = projection.bias.float().split_with_sizes(projection.sizes)
         parts = [part + bias for part, bias in zip(parts, biases, strict=True)]

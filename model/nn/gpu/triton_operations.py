@@ -12,8 +12,9 @@ import torch
 import triton
 from torch import Tensor
 
-from model.nn.gpu import kernels
-from model.nn.gpu.operations import Projection
+from model.nn.gpu import block_kernels, kernels
+from model.nn.gpu.block_launches import GATE_UP_COLUMNS, block_constants, block_stages, used_splits
+from model.nn.gpu.operations import Projection, Weight
 from model.nn.gpu.tiling import (
     HEAD_COLUMNS,
     KEYS,
@@ -62,18 +63,32 @@ class TritonOperations:
         tiles = triton.cdiv(columns, tiling.columns)
         if tiles * row_tiles > _MAX_TILES:
             raise UnsupportedShape(f"a projection of {columns} columns for {rows} rows has too many tiles")
+        splits = tiling.splits if isinstance(weight, Tensor) else used_splits(depth, tiling.splits)
         out, partials = x.new_empty(rows, columns), None
-        if tiling.splits > 1:
-            size = tiles * row_tiles * tiling.splits * padded * (tiling.columns + rank + 1)
+        if splits > 1:
+            size = tiles * row_tiles * splits * padded * (tiling.columns + rank + 1)
             partials = x.new_empty(size, dtype=torch.float32)
         ends = [sum(p.sizes[: n + 1]) for n in range(len(p.sizes))] + [columns] * 2
+        grid, memory = (tiles, splits, row_tiles), (p.bias, p.a, p.b, residual, out, partials, self._counters)
+        constants = {
+            "NORM": norm is not None, "BIAS": p.bias is not None, "RESIDUAL": residual is not None,
+            "ADAPTER": p.a is not None, "SPLITS": splits, "ROWS": padded, "COLUMNS": tiling.columns, "RANK": rank,
+            "PRECISE": _precise(x),
+        }  # fmt: skip
+        if isinstance(weight, Tensor):
+            self.launch(
+                kernels.project, grid, x, norm, weight, *memory,
+                rows, first_draft, columns, depth, p.rank, ends[0], ends[1], eps,
+                DEPTH=depth_step(padded, x.itemsize), num_stages=4, **constants,
+            )  # fmt: skip
+            return out
+        first, *rest = weight.sections
+        second = rest[0] if rest else None
         self.launch(
-            kernels.project, (tiles, tiling.splits, row_tiles),
-            x, norm, weight, p.bias, p.a, p.b, residual, out, partials, self._counters,
-            rows, first_draft, columns, depth, p.rank, ends[0], ends[1], eps,
-            NORM=norm is not None, BIAS=p.bias is not None, RESIDUAL=residual is not None, ADAPTER=p.a is not None,
-            SPLITS=tiling.splits, ROWS=padded, COLUMNS=tiling.columns, DEPTH=depth_step(padded, x.itemsize),
-            RANK=rank, PRECISE=_precise(x), num_stages=4,
+            block_kernels.project_blocks, grid, x, norm, *first.planes, *(second.planes if second else [None] * 4),
+            *memory, rows, first_draft, columns, first.outputs, depth, p.rank, ends[0], ends[1], eps,
+            num_stages=block_stages(padded), **block_constants(first, "_0"), **block_constants(second, "_1"),
+            **constants,
         )  # fmt: skip
         return out
 
@@ -83,11 +98,23 @@ class TritonOperations:
         row_tiles = triton.cdiv(rows, padded)
         tiling = Tiling.of((columns,), depth, splittable=False, row_tiles=row_tiles)
         out = x.new_empty(rows, columns)
+        width = tiling.columns if isinstance(p.weight, Tensor) else min(tiling.columns, GATE_UP_COLUMNS)
+        grid, memory = (triton.cdiv(columns, width), row_tiles), (p.bias, p.a, p.b, out)
+        constants = {
+            "BIAS": p.bias is not None, "ADAPTER": p.a is not None, "ROWS": padded, "COLUMNS": width,
+            "RANK": padded_rank(p.rank), "PRECISE": _precise(x),
+        }  # fmt: skip
+        numbers = (rows, first_draft, columns, depth, p.rank, eps)
+        if isinstance(p.weight, Tensor):
+            self.launch(
+                kernels.gate_up, grid, x, norm, p.weight, *memory, *numbers,
+                DEPTH=depth_step(padded, x.itemsize), num_stages=3, **constants,
+            )  # fmt: skip
+            return out
+        (matrix,) = p.weight.sections
         self.launch(
-            kernels.gate_up, (triton.cdiv(columns, tiling.columns), row_tiles),
-            x, norm, p.weight, p.bias, p.a, p.b, out, rows, first_draft, columns, depth, p.rank, eps,
-            BIAS=p.bias is not None, ADAPTER=p.a is not None, ROWS=padded, COLUMNS=tiling.columns,
-            DEPTH=depth_step(padded, x.itemsize), RANK=padded_rank(p.rank), PRECISE=_precise(x), num_stages=3,
+            block_kernels.gate_up_blocks, grid, x, norm, *matrix.planes, *memory, *numbers,
+            num_stages=block_stages(padded), **block_constants(matrix), **constants,
         )  # fmt: skip
         return out
 
@@ -111,6 +138,7 @@ class TritonOperations:
             keys, values, rows, capacity, eps,
             HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=triton.next_power_of_2(head_dim // 2),
             ROWS=padded, HEAD_NORM=head_norm is not None, QUERY_SCALE=rotary.query_scale is not None,
+            PRECISE=_precise(fused),
         )  # fmt: skip
         return query
 
@@ -133,17 +161,25 @@ class TritonOperations:
         return out
 
     def predict(
-        self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None
+        self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None
     ) -> tuple[Tensor, Tensor]:
         (rows, depth), columns, padded = x.shape, len(weight), padded_rows(len(x))
         tiles, row_tiles = triton.cdiv(columns, HEAD_COLUMNS), triton.cdiv(rows, padded)
         best, weights = (x.new_empty(tiles, row_tiles * padded, dtype=torch.float32) for _ in range(2))
         token = x.new_empty(tiles, row_tiles * padded, dtype=torch.int32)
-        self.launch(
-            kernels.predict_tile, (tiles, row_tiles),
-            x, norm, weight, best, token, weights, rows, columns, depth, eps, -1 if excluded is None else excluded,
-            ROWS=padded, COLUMNS=HEAD_COLUMNS, DEPTH=depth_step(padded, x.itemsize), PRECISE=_precise(x), num_stages=4,
-        )  # fmt: skip
+        numbers = (best, token, weights, rows, columns, depth, eps, -1 if excluded is None else excluded)
+        constants = {"ROWS": padded, "COLUMNS": HEAD_COLUMNS, "PRECISE": _precise(x)}
+        if isinstance(weight, Tensor):
+            self.launch(
+                kernels.predict_tile, (tiles, row_tiles), x, norm, weight, *numbers,
+                DEPTH=depth_step(padded, x.itemsize), num_stages=4, **constants,
+            )  # fmt: skip
+        else:
+            (matrix,) = weight.sections
+            self.launch(
+                block_kernels.predict_tile_blocks, (tiles, row_tiles), x, norm, *matrix.planes, *numbers,
+                num_stages=block_stages(padded), **block_constants(matrix), **constants,
+            )  # fmt: skip
         tokens, confidence = x.new_empty(rows, dtype=torch.long), x.new_empty(rows, dtype=torch.float32)
         self.launch(
             kernels.predict_merge, (rows,),

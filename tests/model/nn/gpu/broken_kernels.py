@@ -1,0 +1,215 @@
+"""Kernels with one mistake each, as a compiler or a programmer may make it, and a small model whose step runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from lab.benchmarks.gpu_acceptance.random_models import TINY, RandomCheckpoint
+from model.decode.verify import verification_mask
+from model.nn.adapter import random_adapter
+from model.nn.cpu.block_formats import FORMATS
+from model.nn.decoder import Decoder
+from model.nn.gpu import block_kernels, kernels, tiling, triton_operations
+from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
+from model.nn.gpu.operations import Operations
+from model.nn.gpu.selection import select_pass
+from model.nn.gpu.stored_weights import StoredHead, StoredLinear
+from model.nn.gpu.torch_operations import TorchOperations
+from model.nn.gpu.triton_operations import TritonOperations
+from model.nn.step_pass import StepPass, StepShape
+from tests.model.nn.cpu.random_blocks import random_blocks
+
+CPU = torch.device("cpu")
+
+ROUNDED_SHARES = "_rounded(shares, values.dtype.element_ty, PRECISE)"
+PARTS = "part_total * share[:, None]"
+
+MISTAKES = {
+    "probabilities are truncated": ("attend", kernels, ROUNDED_SHARES, "shares.to(values.dtype.element_ty)"),
+    "another head's keys": ("attend", kernels, "+ head // GROUP", "+ (head // GROUP + 1) % (HEADS // GROUP)"),
+    "a row attends to one position too many": ("attend", kernels, "(n < past)[None, :]", "(n < past + 2)[None, :]"),
+    "the mask is transposed": (
+        "attend",
+        kernels,
+        "m[:, None] * rows + other[None, :]",
+        "other[None, :] * rows + m[:, None]",
+    ),
+    "the last tile of keys is left out": ("attend", kernels, "+ SPLIT, end), KEYS)", "+ SPLIT, end - KEYS), KEYS)"),
+    "scores are one percent too large": ("attend", kernels, "PRECISE) * scale\n", "PRECISE) * scale * 1.01\n"),
+    "parts of the attention are not weighted": ("attend", kernels, PARTS, "part_total"),
+    "the rotation goes backwards": ("rotate_and_store", kernels, "rotated += second * ", "rotated -= second * "),
+    "keys are written one position late": (
+        "rotate_and_store",
+        kernels,
+        "tl.load(cells + m, mask=m < rows, other=0)",
+        "tl.load(cells + m) + 1",
+    ),
+    "the norm's weight is left out": (
+        "project",
+        kernels,
+        "weighted = values * tl.load(norm",
+        "weighted = values + 0 * tl.load(norm",
+    ),
+    "clean rows get the adapter": ("project", kernels, "m[:, None] >= first_draft, delta", "m[:, None] >= 0, delta"),
+    "the bias is left out": (
+        "project",
+        kernels,
+        "    if BIAS:\n        total += ",
+        "    if BIAS:\n        total += 0 * ",
+    ),
+    "a part of the depth is left out": (
+        "project",
+        kernels,
+        "for other in range(SPLITS):",
+        "for other in range(SPLITS - 1):",
+    ),
+    "results are truncated": (
+        "project",
+        kernels,
+        "_rounded(total, out.dtype.element_ty, PRECISE)",
+        "total.to(out.dtype.element_ty)",
+    ),
+    "the gate's sign is wrong": ("gate_up", kernels, "tl.exp(-gate)", "tl.exp(gate)"),
+    "the last tile of tokens is left out": (
+        "predict",
+        kernels,
+        "inside = tile < tiles\n",
+        "inside = tile < tiles - 1\n",
+    ),
+    "tokens are counted within a tile": ("predict", kernels, "tile * COLUMNS + tl.argmax", "tl.argmax"),
+    "the adapter's groups are mixed up": ("project", block_kernels, "own_a = a + group * rank * depth", "own_a = a"),
+    "low and high bits are swapped": ("project", block_kernels, "= both & 15, both >> 4", "= both >> 4, both & 15"),
+    "the minimum is added": ("project", block_kernels, "[None, :] - other[None, :]", "[None, :] + other[None, :]"),
+    "the minimum has the scale's bits": ("project", block_kernels, "((upper >> 2) & 3) << 4", "(upper & 3) << 4"),
+    "the scale lacks two bits": (
+        "project",
+        block_kernels,
+        "scale = (low & 15) | ((upper & 3) << 4)",
+        "scale = low & 15",
+    ),
+    "the scales of halves are swapped": (
+        "project",
+        block_kernels,
+        "scale[None, :], other[None, :])",
+        "other[None, :], scale[None, :])",
+    ),
+    "the fifth bit is another block's": (
+        "gate_up",
+        block_kernels,
+        "plane >> (2 * (pair % 4))",
+        "plane >> (2 * (pair % 2))",
+    ),
+    "the offset is off by one": (
+        "predict",
+        block_kernels,
+        "(values - OFFSET) * scale",
+        "(values - OFFSET + 1) * scale",
+    ),
+    "the second section begins early": ("project", block_kernels, "m, n - border,", "m, n - border + 1,"),
+    "the last pair of blocks is left out": (
+        "project",
+        block_kernels,
+        "share, tl.cdiv(depth, 64))",
+        "share, depth // 64 - 1)",
+    ),
+    "weights are truncated": (
+        "project",
+        block_kernels,
+        "return _rounded(values, KIND, PRECISE)",
+        "return values.to(KIND)",
+    ),
+}
+"""For each mistake an operation that shows it, the module, what stands there, and what stands there instead."""
+
+_NUMBER = itertools.count()
+
+
+@contextmanager
+def mistaken(name: str, folder: Path) -> Iterator[None]:
+    """The kernels with a mistake, while this is entered."""
+    _, module, right, wrong = MISTAKES[name]
+    names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in (kernels, block_kernels)}
+    made = {}
+    for one in (kernels, block_kernels):  # the second imports the first
+        assert one.__file__ is not None
+        text = Path(one.__file__).read_text(encoding="utf-8")
+        if one is module:
+            assert text.count(right) == 1, f"{right!r} is there {text.count(right)} times"
+            text = text.replace(right, wrong)
+        path = folder / f"{names[one]}.py"
+        path.write_text(text.replace("model.nn.gpu.kernels", names[kernels]), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(names[one], path)
+        assert spec is not None and spec.loader is not None
+        made[one] = importlib.util.module_from_spec(spec)
+        with patch.dict("sys.modules", {names[key]: value for key, value in made.items()}):
+            spec.loader.exec_module(made[one])
+    with (
+        patch.object(triton_operations, "kernels", made[kernels]),
+        patch.object(triton_operations, "block_kernels", made[block_kernels]),
+    ):
+        yield
+
+
+def random_decoder() -> Decoder:
+    """A layer and a head with random weights in the formats of real files."""
+    config = replace(TINY, layers=1, hidden=256, intermediate=1024, vocab_size=321)
+    decoder = Decoder(RandomCheckpoint(config, CPU), CPU, "bfloat16")
+
+    def weight(inputs: int, *sections: tuple[str, int]) -> BlockWeight:
+        matrices = []
+        for seed, (name, outputs) in enumerate(sections):
+            form = FORMATS[name]
+            blocks = random_blocks(form, outputs, inputs, seed)
+            matrices.append(BlockMatrix.of(form, blocks, inputs, CPU))
+        return BlockWeight(tuple(matrices), torch.bfloat16)
+
+    (layer,), bias = decoder.layers, getattr(decoder.layers[0].query_key_value, "bias", None)
+    decoder.layers = [
+        replace(
+            layer,
+            query_key_value=StoredLinear(weight(256, ("Q4_K", 96), ("Q6_K", 32)), bias),
+            output=StoredLinear(weight(64, ("Q5_0", 256))),
+            gate_up=StoredLinear(weight(256, ("Q5_K", 2048))),
+            down=StoredLinear(weight(1024, ("Q6_K", 256))),
+        )
+    ]
+    decoder.head = StoredHead(weight(256, ("Q8_0", 321)))
+    return decoder
+
+
+class OneKernel(TorchOperations):
+    """Plain PyTorch but for one operation: the interpreter takes seconds for a step."""
+
+    def __init__(self, name: str) -> None:
+        setattr(self, name, getattr(TritonOperations(CPU), name))
+
+
+_ADAPTER_SCALE = 50
+"""Random adapters add little to random weights."""
+
+_WIDE = 1024
+
+
+def selected(decoder: Decoder, operations: Operations) -> StepPass:
+    """The pass of a step of 9 rows that the check at the start chooses. Tiles are wide, because the interpreter takes
+    as long for narrow ones, and there are many more of those."""
+    config = decoder.config
+    cache = torch.zeros(2, config.layers, 1, config.kv_heads, 320, config.head_dim, dtype=torch.bfloat16)
+    adapter = random_adapter(config, 4, 2, seed=0).to(CPU, torch.bfloat16)
+    for low in (low for layer in adapter.layers for low in layer.values()):
+        low.b.mul_(_ADAPTER_SCALE)
+    with (
+        patch.object(tiling, "_WIDTHS", (_WIDE, 512, 256, 128, 64, 32, 16)),
+        patch.object(tiling, "_ENOUGH_PROGRAMS", 1),
+        patch.object(triton_operations, "GATE_UP_COLUMNS", _WIDE),
+        patch.object(triton_operations, "HEAD_COLUMNS", 256),
+    ):
+        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
