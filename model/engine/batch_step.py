@@ -2,7 +2,8 @@
 drafts of the next step are computed from what the step before left on the device.
 
 All shapes are fixed: for each conversation k drafts, c tokens copied from its text, and a branch of k noise rows for
-each outcome of the drafts make (k + 1)² + c rows. The device does the n-gram look-up itself: the host is behind.
+each outcome of the drafts make (k + 1)² + c rows. With a draft head there are no branches: it drafts when the step knows
+what is accepted. The device does the n-gram look-up itself: the host is behind.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ from model.decode.verify import verification_mask
 from model.engine.cuda_step import CapturedFunction, can_capture
 from model.engine.device_state import DeviceState
 from model.nn.adapter import Adapter
-from model.nn.decoder import Decoder
+from model.nn.batch_drafter import BatchDrafter
+from model.nn.decoder import Decoder, row_features
 from model.nn.step_pass import StepPass, StepShape
 
 
-def step_shape(keys_values: Tensor, num_drafts: int, num_copies: int, batch: int) -> StepShape:
-    """The rows of a step."""
-    mask = verification_mask(num_drafts, num_copies, num_drafts).to(keys_values.device)
+def step_shape(keys_values: Tensor, num_drafts: int, num_copies: int, batch: int, *, branches: bool) -> StepShape:
+    """The rows of a step.
+
+    Args:
+        branches: whether noise rows draft.
+    """
+    mask = verification_mask(num_drafts, num_copies, num_drafts if branches else 0).to(keys_values.device)
     return StepShape(keys_values, mask, num_drafts + 1 + num_copies, batch)
 
 
@@ -33,6 +39,7 @@ class BatchStep:
     Args:
         step_pass: runs the layers and the head; its shape is `step_shape`.
         num_drafts, num_copies: drafts and copied tokens per conversation.
+        head: drafts in place of noise rows.
 
     Attributes:
         batch: conversations.
@@ -48,19 +55,22 @@ class BatchStep:
         state: DeviceState,
         num_drafts: int,
         num_copies: int,
+        head: BatchDrafter | None = None,
     ) -> None:
         self._decoder, self._adapter, self._pass, self._state = decoder, adapter, step_pass, state
+        self._head = head if num_drafts else None
         shape, k, c, device = step_pass.shape, num_drafts, num_copies, decoder.device
         self.batch, self.num_drafts, self._num_copies = shape.batch, num_drafts, num_copies
         nobody = shape.keys_values.shape[2] - 1
         self.slots = torch.full((self.batch,), nobody, dtype=torch.long, device=device)
         self._members: list[int] = []
         self._clean_offsets = torch.tensor([*range(k + 1), *range(1, c + 1)], device=device)
-        branches = [r + 1 + s for r in range(k + 1) for s in range(k)]
+        branches = [r + 1 + s for r in range(k + 1) for s in range(k)] if head is None else []
         self._noise_offsets = torch.tensor(branches, dtype=torch.long, device=device)
         self._result = torch.zeros(
             self.batch, 2 + state.max_tokens + 2 * state.max_drafts, dtype=torch.long, device=device
         )
+        self._first_rows = torch.arange(self.batch, device=device) * len(self._clean_offsets)
         self._functions: dict[int, CapturedFunction] = {}
 
     @property
@@ -112,11 +122,19 @@ class BatchStep:
             ((past[:, None] + self._clean_offsets).flatten(), (past[:, None] + self._noise_offsets).flatten())
         )
         x = decoder.embedding(tokens)
-        if k:
+        if len(self._noise_offsets):
             x[clean.numel() :] = self._mask_embedding()
-        predictions = self._pass.predict(self._pass.states(x, positions, past, slots, bucket))
-        result = state.accept(slots, past, clean[:, 1:], predictions.tokens, predictions.confidence, k)
-        self._result.copy_(result)
+        tapped: list[Tensor] | None = None if self._head is None else []
+        states = self._pass.states(x, positions, past, slots, bucket, tapped)
+        predictions = self._pass.predict(states)
+        accepted = state.accept(slots, past, clean[:, 1:], predictions.tokens, predictions.confidence, k)
+        self._result.copy_(accepted.result)
+        if self._head is not None and tapped is not None:
+            rows = self._first_rows + accepted.row
+            last = decoder.normalize(states[rows], decoder.norm)
+            features = row_features([part[rows] for part in tapped], last)
+            drafts, confidence = self._head.draft_batch(features, state.last[slots], k)
+            state.set_drafts(slots, drafts, confidence, self._result)
         state.look_up(slots, bucket)
 
     def _mask_embedding(self) -> Tensor:

@@ -11,17 +11,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from model.decode.draft import Draft
-from model.decode.draft_length import best_num_drafts
+from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
 from model.engine.cuda_step import can_capture
 from model.engine.device_state import DeviceState, read_result
 from model.nn.adapter import Adapter
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
@@ -54,11 +56,16 @@ _TIMED_PAST, _TIMED_STEPS = 600, 10
 """Earlier tokens of the conversations with which steps are timed at the start, and how many steps are."""
 
 
-def slot_capacity(context: int, max_drafts: int, num_copies: int) -> int:
+def slot_capacity(context: int, max_drafts: int, num_copies: int, *, branches: bool = True) -> int:
     """Positions of a slot for texts of `context` tokens: the last steps of a full one, several of which are in flight,
     write beyond it."""
-    rows, tokens = (max_drafts + 1) ** 2 + num_copies, max(max_drafts, num_copies) + 1
+    rows, tokens = rows_each(max_drafts, num_copies, branches=branches), max(max_drafts, num_copies) + 1
     return -(-(context + MAX_IN_FLIGHT * tokens + rows) // _ALIGNMENT) * _ALIGNMENT
+
+
+def rows_each(drafts: int, copies: int, *, branches: bool) -> int:
+    """Rows of a conversation in a step: with branches one for each outcome of the drafts."""
+    return (num_rows(drafts) if branches else drafts + 1) + copies
 
 
 def host_seconds(conversations: int) -> float:
@@ -114,6 +121,7 @@ class CUDAGraphRunner:
         num_copies: tokens per step that are copied from the conversation.
         operations: the kernels of its forward pass; plain PyTorch without them.
         acceptance: how often the first, the first two, … drafts are all accepted, which decides how many are made.
+        head: drafts in place of the adapter, inside the step.
 
     Attributes:
         num_drafts: drafts per conversation, by size of a batch.
@@ -130,13 +138,15 @@ class CUDAGraphRunner:
         num_copies: int = 0,
         operations: Operations | None = None,
         acceptance: Sequence[float] = (),
+        head: BatchDrafter | None = None,
     ) -> None:
         self._decoder, self._slab, self._acceptance = decoder, slab, tuple(acceptance)
-        max_drafts = max_drafts if adapter is not None or decoder.mask_token is not None else 0
-        self._adapter = adapter if max_drafts else None
+        max_drafts = max_drafts if adapter or head or decoder.mask_token is not None else 0
+        self._adapter, self._head = adapter if max_drafts and not head else None, head if max_drafts else None
+        self._shape = partial(step_shape, slab.keys_values, branches=head is None)
         self.state = DeviceState(slab.keys_values, max_drafts, num_copies)
-        shape = step_shape(slab.keys_values, max_drafts, num_copies, 1)
-        largest = step_shape(slab.keys_values, min(1, max_drafts), 0, slab.num_slots)
+        shape = self._shape(max_drafts, num_copies, 1)
+        largest = self._shape(min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
         self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
         smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, slab.capacity)
@@ -219,8 +229,10 @@ class CUDAGraphRunner:
         key = (size, drafts)
         if key not in self._steps:
             copies = self.state.num_copies if size == 1 or size * self.rows_each <= _MAX_COPY_ROWS else 0
-            step_pass = self._pass.with_shape(step_shape(self._slab.keys_values, drafts, copies, size))
-            self._steps[key] = BatchStep(self._decoder, self._adapter, step_pass, self.state, drafts, copies)
+            step_pass = self._pass.with_shape(self._shape(drafts, copies, size))
+            self._steps[key] = BatchStep(
+                self._decoder, self._adapter, step_pass, self.state, drafts, copies, self._head
+            )
         return self._steps[key]
 
     def _launch(self, members: Sequence[Attachment]) -> _PendingStep:
@@ -241,7 +253,8 @@ class CUDAGraphRunner:
             pending.copied.synchronize()
         for member, row in zip(pending.members, pending.result.tolist(), strict=False):
             if member.attached:
-                result = read_result(row, pending.num_drafts if member.drafting else 0, self.state)
+                drafts, origin = pending.num_drafts if member.drafting else 0, self._head and self._head.origin
+                result = read_result(row, drafts, self.state, origin or "masked")
                 member.results.append(result)
 
     @torch.inference_mode()
