@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from torch import Tensor
 
 from chat.progress import DraftOrigin
-
 from model.nn.batch_drafter import BatchDrafter
 
 if TYPE_CHECKING:  # conversion runs on machines without llvmlite

@@ -7,6 +7,7 @@ and prompts go through `Decoder.run`, between two steps.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from model.nn.gpu.selection import select_pass
 from model.nn.kv_cache import KeyValueCache
 from model.nn.kv_slab import KeyValueSlab, SlotCache
 from model.nn.step_pass import StepPass
+
+_log = logging.getLogger("rejoinder.model")
 
 _SMALLEST_BUCKET = 256
 """The smallest number of positions that attention covers, if it cannot read lengths on the device. Then there is a
@@ -149,6 +152,7 @@ class CUDAGraphRunner:
         largest = self._shape(min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
         self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
+        self._launch_kernel = getattr(operations, "launch", None) if self._pass.reads_length else None
         smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, slab.capacity)
         self.buckets = [*smaller, slab.capacity]
         self.sizes = [*_powers_of_two(1, slab.num_slots), slab.num_slots]
@@ -199,6 +203,7 @@ class CUDAGraphRunner:
         if not can_capture(self._decoder.device):
             return
         pool = None
+        self._check_bookkeeping()
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
@@ -211,6 +216,21 @@ class CUDAGraphRunner:
                 pool = step.capture(bucket, pool)
         self.step_seconds = {size: times[size, drafts] for size, drafts in self.num_drafts.items()}
         self._in_flight = min(MAX_IN_FLIGHT, 2 + int(_LATE_S / self.step_seconds[1]))
+
+    def _check_bookkeeping(self) -> None:
+        """Use plain PyTorch between the layers of two steps if the kernels fail, or compute something else here."""
+        shapes = ((1, self.state.max_drafts), (self.sizes[-1], min(1, self.state.max_drafts)))
+        try:
+            agree = all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes)
+            reason = "their results differ from PyTorch's"
+        except Exception as problem:  # of Triton, its compiler, the driver
+            agree, reason = False, (str(problem).splitlines() or [type(problem).__name__])[0]
+        if not agree:
+            _log.warning("the kernels around a step cannot be used here, so steps take longer: %s", reason)
+            self._launch_kernel = None
+            self._steps.clear()
+            for part in (*self.state.parts, self.state.keys_values):
+                part.zero_()
 
     def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
         """Choose the number of drafts for each size of a batch.
@@ -231,7 +251,7 @@ class CUDAGraphRunner:
             copies = self.state.num_copies if size == 1 or size * self.rows_each <= _MAX_COPY_ROWS else 0
             step_pass = self._pass.with_shape(self._shape(drafts, copies, size))
             self._steps[key] = BatchStep(
-                self._decoder, self._adapter, step_pass, self.state, drafts, copies, self._head
+                self._decoder, self._adapter, step_pass, self.state, drafts, copies, self._head, self._launch_kernel
             )
         return self._steps[key]
 

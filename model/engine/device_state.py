@@ -14,7 +14,7 @@ from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NGRAM_SIZE
 from model.decode.verify import VerificationResult
 
-_CONFIDENCE_UNIT = 1_000_000
+CONFIDENCE_UNIT = 1_000_000
 """Confidence is copied to the host as an integer in these parts, among the token ids."""
 
 
@@ -40,6 +40,7 @@ class DeviceState:
         max_drafts, num_copies: drafts and copied tokens that a step verifies at most.
 
     Attributes:
+        keys_values: the same.
         past_length: [slots] int64, tokens whose keys and values are final.
         last: [slots] int64, the last committed token.
         drafts: [slots, max_drafts] int64; missing ones are zeros, which are verified like any others.
@@ -50,7 +51,7 @@ class DeviceState:
     """
 
     def __init__(self, keys_values: Tensor, max_drafts: int, num_copies: int) -> None:
-        self._keys_values = keys_values
+        self.keys_values = keys_values
         slots, capacity, device = keys_values.shape[2], keys_values.shape[4], keys_values.device
         self.max_drafts, self.num_copies = max_drafts, num_copies
         self.max_tokens = max(max_drafts, num_copies) + 1
@@ -160,7 +161,7 @@ class DeviceState:
         targets = past[:, None] + self._numbers[1 : num_copies + 1]
         sources = targets + use_copies[:, None] * num_drafts
         slots = slots[:, None]
-        self._keys_values[:, :, slots, :, targets] = self._keys_values[:, :, slots, :, sources]
+        self.keys_values[:, :, slots, :, targets] = self.keys_values[:, :, slots, :, sources]
 
 
 def read_result(
@@ -169,14 +170,14 @@ def read_result(
     """A conversation's row of `Accepted.result`, with the first `num_drafts` drafts."""
     accepted, copies_accepted = row[0], row[1]
     tokens, rest = row[2 : 2 + state.max_tokens], row[2 + state.max_tokens :]
-    confidence = (part / _CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
+    confidence = (part / CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
     drafted = num_drafts and not (copies_accepted and origin == "masked")
     draft = Draft(tuple(rest[:num_drafts]), None, tuple(confidence), origin) if drafted else NO_DRAFT
     return VerificationResult(tuple(tokens[: accepted + 1]), tuple(range(accepted + 1)), draft)
 
 
 def _stored(confidence: Tensor) -> Tensor:
-    return (confidence * _CONFIDENCE_UNIT).long()
+    return (confidence * CONFIDENCE_UNIT).long()
 
 
 def _accepted_length(candidates: Tensor, best: Tensor) -> Tensor:

@@ -40,10 +40,10 @@ from model.engine.request_classifier import RequestClassifier, load_request_clas
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.computed_files import ComputedFiles
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.block_drafter import BlockDrafterWeights, load_drafter
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
-from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import CacheType, Decoder, Precision
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 from model.nn.linear import cpu_kernels_installed

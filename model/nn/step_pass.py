@@ -136,6 +136,7 @@ class StepPass(Protocol):
         slots: Tensor,
         bucket: int,
         tapped: list[Tensor] | None = None,
+        places: RowPlaces | None = None,
     ) -> Tensor:
         """Run the rows of a step through the layers.
 
@@ -146,6 +147,7 @@ class StepPass(Protocol):
             slots: [batch] int64, their slots. Several may be the last one, which belongs to nobody.
             bucket: the number of positions that are considered.
             tapped: gets the states [rows, hidden] that a draft head reads besides the last ones (`feature_layers`).
+            places: where the rows are written, as `StepShape.places` says.
 
         Returns:
             [rows, hidden], not normalized.
@@ -181,10 +183,11 @@ class MaskedPass:
         slots: Tensor,
         bucket: int,
         tapped: list[Tensor] | None = None,
+        places: RowPlaces | None = None,
     ) -> Tensor:
         decoder, config, shape = self._decoder, self._decoder.config, self.shape
         kv_heads, capacity, head_dim = shape.keys_values.shape[3:]
-        places = shape.places(past_length, slots)
+        places = places or shape.places(past_length, slots)
         heads = torch.arange(kv_heads, device=x.device)
         cells = ((places.slots[:, None] * kv_heads + heads) * capacity + places.cells[:, None]).flatten()
         mask = additive_mask(

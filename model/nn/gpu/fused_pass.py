@@ -10,7 +10,7 @@ from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import feature_layers
 from model.nn.gpu.operations import Operations, StepLayer
-from model.nn.step_pass import Predictions, StepShape
+from model.nn.step_pass import Predictions, RowPlaces, StepShape
 
 
 class FusedPass:
@@ -49,11 +49,12 @@ class FusedPass:
         slots: Tensor,
         bucket: int,
         tapped: list[Tensor] | None = None,
+        places: RowPlaces | None = None,
     ) -> Tensor:
         """`bucket` has no effect."""
         decoder, do, shape = self._decoder, self._operations, self.shape
         first, eps = shape.first_draft, decoder.config.norm_eps
-        places = shape.places(past_length, slots)
+        places = places or shape.places(past_length, slots)
         taps = () if tapped is None else feature_layers(decoder.config)
         for number, layer in enumerate(self.layers):
             if tapped is not None and number in taps:
