@@ -2,8 +2,8 @@
 drafts of the next step are computed from what the step before left on the device.
 
 All shapes are fixed: for each conversation k drafts, c tokens copied from its text, and a branch of k noise rows for
-each outcome of the drafts make (k + 1)² + c rows. With a draft head there are no branches: it drafts when the step knows
-what is accepted. The device does the n-gram look-up itself: the host is behind.
+each outcome of the drafts make (k + 1)² + c rows. With a draft head there are no branches: it drafts when the step
+knows what is accepted. The device does the n-gram look-up itself: the host is behind.
 """
 
 from __future__ import annotations

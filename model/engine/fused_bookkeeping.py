@@ -1,5 +1,6 @@
 """What a step does besides layers and head, in two kernels: where its rows are, and what is accepted. The plain PyTorch
-of `BatchStep` and `DeviceState` says what they compute; `BatchStep.bookkeeping_agrees` compares both before the kernels are used."""
+of `BatchStep` and `DeviceState` says what they compute; `BatchStep.bookkeeping_agrees` compares both before the
+kernels are used."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ def begin(
 
 @triton.jit
 def settle(
-    slots, past_before, tokens, predicted, confidence, drafting, past_length, last, drafts, copied, history, keys_values,
-    result, newest_row, batch, num_slots, capacity, history_length, unit,
+    slots, past_before, tokens, predicted, confidence, drafting, past_length, last, drafts, copied, history,
+    keys_values, result, newest_row, batch, num_slots, capacity, history_length, unit,
     K: tl.constexpr, C: tl.constexpr, MAX_DRAFTS: tl.constexpr, MAX_COPIES: tl.constexpr, MAX_TOKENS: tl.constexpr,
     BRANCHES: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DEPTH: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Acceptance, what the state keeps, and look-up; and the keys and values of accepted copies go where those of drafts
-    were. Grid: (conversations, 1 + 2 × layers × KV_HEADS if copies may have to move, else 1).
+    """Acceptance, what the state keeps, and look-up; and the keys and values of accepted copies go where those of
+    drafts were. Grid: (conversations, 1 + 2 × layers × KV_HEADS if copies may have to move, else 1).
 
     Every program finds what is accepted by itself, from what no program changes; the first one of each conversation
     writes the state. The last slot is nobody's: its text does not grow.
@@ -105,12 +105,12 @@ def settle(
                 place = start + tl.arange(0, BLOCK)
                 inside = place < end
                 same = inside & (tl.load(text + place, mask=inside, other=-1) == one)
-                same = same & (tl.load(text + place + 1, mask=inside, other=-1) == two)
-                same = same & (tl.load(text + place + 2, mask=inside, other=-1) == three)
+                same &= tl.load(text + place + 1, mask=inside, other=-1) == two
+                same &= tl.load(text + place + 2, mask=inside, other=-1) == three
                 previous = tl.where(same, place.to(tl.int64), previous)
             found = tl.max(previous, 0)
             follows = found + 3 + i
-            known = (found >= 0) & (follows <= now) & (i < MAX_COPIES)
+            known = (follows <= tl.where(found < 0, -1, now)) & (i < MAX_COPIES)
             tl.store(copied + slot * MAX_COPIES + i, tl.load(text + follows, mask=known, other=0), mask=i < MAX_COPIES)
     elif use_copies:
         which = (part - 1) // KV_HEADS
