@@ -20,8 +20,8 @@ measures."""
 
 KERNELS_PER_LAYER = 6
 KERNELS_OF_HEAD = 2
-OTHER_KERNELS = 80
-"""Kernels of a step outside of layers and head: embedding, acceptance, look-up and copies."""
+OTHER_KERNELS = 2
+"""Kernels of a step outside of layers and head: one finds its rows and their embeddings, one what is accepted."""
 
 _ATTAINABLE = 0.9
 """Share of the nominal bandwidth that copies attain, 4.3 of 4.8 TB/s on an H200."""

@@ -73,7 +73,6 @@ def test_a_greedy_step_has_few_nodes(
     operations.launches.clear()
     with torch.inference_mode(), CountedOperations() as others:
         runner.batch_step(batch, 0).run(slab.capacity)
-    print(len(operations.launches), others.count)
     assert len(operations.launches) + others.count <= most
 
 
