@@ -40,7 +40,7 @@ _EAGER_KERNELS, _EAGER_US = 16, 5.0
 """Kernels a layer of a forward pass that reads prompts, and µs that starting one takes the host."""
 
 _MASK_US = 23.0
-"""µs in which llguidance fills the mask of a row on one thread, measured with 320 rows (`lab.benchmarks.grammar_masks`)."""
+"""µs in which llguidance fills the mask of a row on one thread, with 320 rows (`lab.benchmarks.grammar_masks`)."""
 
 _COPIES, _COPY_ROWS, _RANK = 7, 256, 32
 """As in `CUDAGraphRunner`, and in the bundled adapter."""
