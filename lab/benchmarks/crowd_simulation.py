@@ -1,6 +1,6 @@
 """Plans how many conversations a GPU holds, without a GPU: the engine's scheduler on a virtual clock.
 
-    python -m lab.benchmarks.crowd_simulation [--gpu H200] [--model 0.5b|1.5b] [--seed 1]
+    python -m lab.benchmarks.crowd_simulation [--gpu H200] [--model 0.5b|1.5b] [--grammars] [--seed 1]
 
 **Its figures are simulated.** A step of the language model costs what its bytes, its arithmetic and its graph nodes
 take, as far as a GPU attains them, or the host's part, if that is longer. `python -m lab.benchmarks.gpu_acceptance`
@@ -40,6 +40,9 @@ EAGER_KERNELS, LOOPED_KERNELS, _EAGER_US = 16, 18, 5.0
 """Kernels a layer of a forward pass that reads prompts, and as many more for each conversation after the first if each
 has an attention of its own (a test counts both); and µs that starting one takes the host."""
 
+_MASK_US = 23.0
+"""µs in which llguidance fills the mask of a row on one thread, with 320 rows (`lab.benchmarks.grammar_masks`)."""
+
 _COPIES, _COPY_ROWS, _RANK = 7, 256, 32
 """As in `CUDAGraphRunner`, and in the bundled adapter."""
 
@@ -60,12 +63,15 @@ class Costs:
         gigabytes_per_s: nominal.
         max_drafts: drafts of a conversation in a step, 0 for a model that nothing drafts for on a GPU.
         looped: whether the attention of prompts is computed for one conversation after the other.
+        grammars: whether all responses follow a grammar, as if such steps were replayed. Then a step waits for the
+            result of the one before it, and for its masks.
     """
 
     config: DecoderConfig
     gigabytes_per_s: float
     max_drafts: int = 4
     looped: bool = False
+    grammars: bool = False
 
     @property
     def num_weights(self) -> int:
@@ -101,7 +107,10 @@ class Costs:
     def round_ms(self, batch: int, drafts: int, past: int, conversations: int | None = None) -> float:
         """ms from one step to the next: the device's time, or the host's if that is longer. While the host works, steps
         that were launched before are running."""
-        return max(self.step_ms(batch, drafts, past), 1e3 * host_seconds(conversations or batch))
+        host_ms, step_ms = 1e3 * host_seconds(conversations or batch), self.step_ms(batch, drafts, past)
+        if self.grammars:
+            return step_ms + host_ms + (conversations or batch) * (1 + drafts) * _MASK_US / 1e3
+        return max(step_ms, host_ms)
 
     def _ms(self, num_bytes: int, rows: int, start_us: float) -> float:
         reading = num_bytes / (self.gigabytes_per_s * _ATTAINED_BANDWIDTH) / 1e6
@@ -284,6 +293,7 @@ def main() -> None:
     parser.add_argument("--gpu", choices=BANDWIDTH, default="H200", help="its nominal bandwidth is used")
     parser.add_argument("--model", choices=("0.5b", "1.5b"), help="this model only")
     parser.add_argument("--looped", action="store_true", help="prompts without ragged attention, as it was")
+    parser.add_argument("--grammars", action="store_true", help="all responses follow a grammar")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     for name, config, drafts in (("0.5b", QWEN_05B, 4), ("1.5b", QWEN_15B, 0)):  # the 1.5B has no adapter
@@ -292,7 +302,7 @@ def main() -> None:
             print("| conversations | drafts | all at once: ms a step | tokens/s | first clause p95, ms |"
                   " in conversation: first clause p50 | p95 | GPU busy |")  # fmt: skip
             print("|---|---|---|---|---|---|---|---|")
-            costs = Costs(config, BANDWIDTH[arguments.gpu], drafts, arguments.looped)
+            costs = Costs(config, BANDWIDTH[arguments.gpu], drafts, arguments.looped, arguments.grammars)
             for row in rows(costs, arguments.seed):
                 print(row)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from torch import Tensor
 
 from chat.progress import DraftOrigin
+from model.nn.batch_drafter import BatchDrafter
 
 if TYPE_CHECKING:  # conversion runs on machines without llvmlite
     from model.nn.cpu.block_drafter import BlockQuantizedDrafter
@@ -41,6 +42,6 @@ class Draft:
 
 NO_DRAFT = Draft()
 
-DraftHead: TypeAlias = "BlockQuantizedDraftHead | BlockQuantizedDrafter"
+DraftHead: TypeAlias = "BlockQuantizedDraftHead | BlockQuantizedDrafter | BatchDrafter"
 """Drafts between two forward passes, from what the last one computed: one token after another, or a block of them in a
 few denoising steps."""

@@ -128,6 +128,7 @@ class SpeculativeDecoder:
         if self._first_logits is not None and self._constraint is not None and self._constraint.options is not None:
             return self._with_features(self._constraint.options.forward_input(self._cache, ()))
         if self._attached is not None:
+            self._features = None  # the device keeps those of its own steps
             return self._attached
         rows = _preceded_by(self._certain, self._step.forward_input(self._cache))
         if self._reads_prompt:

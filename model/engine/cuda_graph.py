@@ -7,27 +7,32 @@ and prompts go through `Decoder.run`, between two steps.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from model.decode.draft import Draft
-from model.decode.draft_length import best_num_drafts
+from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
 from model.engine.cuda_step import can_capture
 from model.engine.device_state import DeviceState, read_result
 from model.nn.adapter import Adapter
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
 from model.nn.kv_cache import KeyValueCache
 from model.nn.kv_slab import KeyValueSlab, SlotCache
 from model.nn.step_pass import StepPass
+
+_log = logging.getLogger("rejoinder.model")
 
 _SMALLEST_BUCKET = 256
 """The smallest number of positions that attention covers, if it cannot read lengths on the device. Then there is a
@@ -54,11 +59,16 @@ _TIMED_PAST, _TIMED_STEPS = 600, 10
 """Earlier tokens of the conversations with which steps are timed at the start, and how many steps are."""
 
 
-def slot_capacity(context: int, max_drafts: int, num_copies: int) -> int:
+def slot_capacity(context: int, max_drafts: int, num_copies: int, *, branches: bool = True) -> int:
     """Positions of a slot for texts of `context` tokens: the last steps of a full one, several of which are in flight,
     write beyond it."""
-    rows, tokens = (max_drafts + 1) ** 2 + num_copies, max(max_drafts, num_copies) + 1
+    rows, tokens = rows_each(max_drafts, num_copies, branches=branches), max(max_drafts, num_copies) + 1
     return -(-(context + MAX_IN_FLIGHT * tokens + rows) // _ALIGNMENT) * _ALIGNMENT
+
+
+def rows_each(drafts: int, copies: int, *, branches: bool) -> int:
+    """Rows of a conversation in a step: with branches one for each outcome of the drafts."""
+    return (num_rows(drafts) if branches else drafts + 1) + copies
 
 
 def host_seconds(conversations: int) -> float:
@@ -114,6 +124,7 @@ class CUDAGraphRunner:
         num_copies: tokens per step that are copied from the conversation.
         operations: the kernels of its forward pass; plain PyTorch without them.
         acceptance: how often the first, the first two, … drafts are all accepted, which decides how many are made.
+        head: drafts in place of the adapter, inside the step.
 
     Attributes:
         num_drafts: drafts per conversation, by size of a batch.
@@ -130,15 +141,18 @@ class CUDAGraphRunner:
         num_copies: int = 0,
         operations: Operations | None = None,
         acceptance: Sequence[float] = (),
+        head: BatchDrafter | None = None,
     ) -> None:
         self._decoder, self._slab, self._acceptance = decoder, slab, tuple(acceptance)
-        max_drafts = max_drafts if adapter is not None or decoder.mask_token is not None else 0
-        self._adapter = adapter if max_drafts else None
+        max_drafts = max_drafts if adapter or head or decoder.mask_token is not None else 0
+        self._adapter, self._head = adapter if max_drafts and not head else None, head if max_drafts else None
+        self._shape = partial(step_shape, slab.keys_values, branches=head is None)
         self.state = DeviceState(slab.keys_values, max_drafts, num_copies)
-        shape = step_shape(slab.keys_values, max_drafts, num_copies, 1)
-        largest = step_shape(slab.keys_values, min(1, max_drafts), 0, slab.num_slots)
+        shape = self._shape(max_drafts, num_copies, 1)
+        largest = self._shape(min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
         self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
+        self._launch_kernel = getattr(operations, "launch", None) if self._pass.reads_length else None
         smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, slab.capacity)
         self.buckets = [*smaller, slab.capacity]
         self.sizes = [*_powers_of_two(1, slab.num_slots), slab.num_slots]
@@ -189,6 +203,7 @@ class CUDAGraphRunner:
         if not can_capture(self._decoder.device):
             return
         pool = None
+        self._check_bookkeeping()
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
@@ -201,6 +216,21 @@ class CUDAGraphRunner:
                 pool = step.capture(bucket, pool)
         self.step_seconds = {size: times[size, drafts] for size, drafts in self.num_drafts.items()}
         self._in_flight = min(MAX_IN_FLIGHT, 2 + int(_LATE_S / self.step_seconds[1]))
+
+    def _check_bookkeeping(self) -> None:
+        """Use plain PyTorch between the layers of two steps if the kernels fail, or compute something else here."""
+        shapes = ((1, self.state.max_drafts), (self.sizes[-1], min(1, self.state.max_drafts)))
+        try:
+            agree = all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes)
+            reason = "their results differ from PyTorch's"
+        except Exception as problem:  # of Triton, its compiler, the driver
+            agree, reason = False, (str(problem).splitlines() or [type(problem).__name__])[0]
+        if not agree:
+            _log.warning("the kernels around a step cannot be used here, so steps take longer: %s", reason)
+            self._launch_kernel = None
+            self._steps.clear()
+            for part in (*self.state.parts, self.state.keys_values):
+                part.zero_()
 
     def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
         """Choose the number of drafts for each size of a batch.
@@ -219,8 +249,10 @@ class CUDAGraphRunner:
         key = (size, drafts)
         if key not in self._steps:
             copies = self.state.num_copies if size == 1 or size * self.rows_each <= _MAX_COPY_ROWS else 0
-            step_pass = self._pass.with_shape(step_shape(self._slab.keys_values, drafts, copies, size))
-            self._steps[key] = BatchStep(self._decoder, self._adapter, step_pass, self.state, drafts, copies)
+            step_pass = self._pass.with_shape(self._shape(drafts, copies, size))
+            self._steps[key] = BatchStep(
+                self._decoder, self._adapter, step_pass, self.state, drafts, copies, self._head, self._launch_kernel
+            )
         return self._steps[key]
 
     def _launch(self, members: Sequence[Attachment]) -> _PendingStep:
@@ -241,7 +273,8 @@ class CUDAGraphRunner:
             pending.copied.synchronize()
         for member, row in zip(pending.members, pending.result.tolist(), strict=False):
             if member.attached:
-                result = read_result(row, pending.num_drafts if member.drafting else 0, self.state)
+                drafts, origin = pending.num_drafts if member.drafting else 0, self._head and self._head.origin
+                result = read_result(row, drafts, self.state, origin or "masked")
                 member.results.append(result)
 
     @torch.inference_mode()

@@ -4,15 +4,32 @@ text, its last token, its drafts and what was looked up. Nothing here waits for 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from chat.progress import DraftOrigin
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NGRAM_SIZE
 from model.decode.verify import VerificationResult
 
-_CONFIDENCE_UNIT = 1_000_000
+CONFIDENCE_UNIT = 1_000_000
 """Confidence is copied to the host as an integer in these parts, among the token ids."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What a step has accepted.
+
+    Attributes:
+        result: [batch, 2 + max_tokens + 2 × max_drafts] int64, for the host: how many drafts or copied tokens were
+            accepted, whether copied tokens were, the base model's tokens along them, drafts, and their confidence.
+        row: [batch] int64, which clean row of its conversation predicted the newest token.
+    """
+
+    result: Tensor
+    row: Tensor
 
 
 class DeviceState:
@@ -23,6 +40,7 @@ class DeviceState:
         max_drafts, num_copies: drafts and copied tokens that a step verifies at most.
 
     Attributes:
+        keys_values: the same.
         past_length: [slots] int64, tokens whose keys and values are final.
         last: [slots] int64, the last committed token.
         drafts: [slots, max_drafts] int64; missing ones are zeros, which are verified like any others.
@@ -33,7 +51,7 @@ class DeviceState:
     """
 
     def __init__(self, keys_values: Tensor, max_drafts: int, num_copies: int) -> None:
-        self._keys_values = keys_values
+        self.keys_values = keys_values
         slots, capacity, device = keys_values.shape[2], keys_values.shape[4], keys_values.device
         self.max_drafts, self.num_copies = max_drafts, num_copies
         self.max_tokens = max(max_drafts, num_copies) + 1
@@ -72,7 +90,7 @@ class DeviceState:
 
     def accept(
         self, slots: Tensor, past: Tensor, verified: Tensor, tokens: Tensor, confidence: Tensor, num_drafts: int
-    ) -> Tensor:
+    ) -> Accepted:
         """Find how many drafts the base model agrees with, or copied tokens if those are more. Its next token, and the
         drafts of the branch that saw exactly the accepted ones, go into the state.
 
@@ -81,12 +99,8 @@ class DeviceState:
             verified: [batch, drafts + copies] int64, the drafts and copied tokens that the step verified.
             tokens, confidence: [rows], what the rows of the step predict and how likely it is. The clean rows of all
                 conversations come first: that of the last token, and of those that it verified. Then a branch of
-                `num_drafts` rows for each number of accepted drafts.
+                `num_drafts` rows for each number of accepted drafts, or nothing: then nothing is drafted here.
             num_drafts: drafts of each conversation.
-
-        Returns:
-            [batch, 2 + max_tokens + 2 × max_drafts] int64, for the host: how many drafts or copied tokens were
-            accepted, whether copied tokens were, the base model's tokens along them, drafts, and their confidence.
         """
         batch, k, c = len(slots), num_drafts, verified.shape[1] - num_drafts
         num_clean = batch * (1 + k + c)
@@ -100,10 +114,13 @@ class DeviceState:
         base = torch.where(
             use_copies[:, None], _padded(along_copies, self.max_tokens), _padded(along_drafts, self.max_tokens)
         )
-        branch = self._numbers[: batch * (k + 1) : k + 1] + accepted_drafts
-        drafts, likely = (part[num_clean:].view(batch * (k + 1), k)[branch] for part in (tokens, confidence))
-        drafts = _padded(torch.where(use_copies[:, None], 0, drafts), self.max_drafts)  # no branch saw the copied ones
-        likely = _padded((likely * _CONFIDENCE_UNIT).long(), self.max_drafts)
+        if len(tokens) > num_clean:
+            branch = self._numbers[: batch * (k + 1) : k + 1] + accepted_drafts
+            drafts, likely = (part[num_clean:].view(batch * (k + 1), k)[branch] for part in (tokens, confidence))
+            drafts = torch.where(use_copies[:, None], 0, drafts)  # no branch saw the copied ones
+            drafts, likely = _padded(drafts, self.max_drafts), _padded(_stored(likely), self.max_drafts)
+        else:
+            drafts = likely = torch.zeros_like(self.drafts[slots])
         result = torch.cat((accepted[:, None], use_copies[:, None].long(), base, drafts, likely), 1)
         if c:
             self._move_copies(slots, past, use_copies, k, c)
@@ -113,7 +130,13 @@ class DeviceState:
         self.drafts[slots] = drafts
         self.past_length[slots] = past + accepted + 1
         self.past_length[-1:].zero_()  # nobody's text does not grow
-        return result
+        return Accepted(result, torch.where(use_copies, accepted + k, accepted))
+
+    def set_drafts(self, slots: Tensor, drafts: Tensor, confidence: Tensor, result: Tensor) -> None:
+        """Set what a draft head has drafted after the newest tokens, [batch, drafts] each, here and in a result."""
+        padded = _padded(drafts, self.max_drafts)
+        self.drafts[slots] = padded
+        result[:, 2 + self.max_tokens :] = torch.cat((padded, _padded(_stored(confidence), self.max_drafts)), 1)
 
     def look_up(self, slots: Tensor, bucket: int) -> None:
         """Copy what followed the newest n-gram's previous occurrence (as `NgramLookup` does on the host), among the
@@ -138,16 +161,23 @@ class DeviceState:
         targets = past[:, None] + self._numbers[1 : num_copies + 1]
         sources = targets + use_copies[:, None] * num_drafts
         slots = slots[:, None]
-        self._keys_values[:, :, slots, :, targets] = self._keys_values[:, :, slots, :, sources]
+        self.keys_values[:, :, slots, :, targets] = self.keys_values[:, :, slots, :, sources]
 
 
-def read_result(row: list[int], num_drafts: int, state: DeviceState) -> VerificationResult:
-    """A conversation's row of what `DeviceState.accept` returns, with the first `num_drafts` drafts."""
+def read_result(
+    row: list[int], num_drafts: int, state: DeviceState, origin: DraftOrigin = "masked"
+) -> VerificationResult:
+    """A conversation's row of `Accepted.result`, with the first `num_drafts` drafts."""
     accepted, copies_accepted = row[0], row[1]
     tokens, rest = row[2 : 2 + state.max_tokens], row[2 + state.max_tokens :]
-    confidence = (part / _CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
-    draft = NO_DRAFT if copies_accepted else Draft(tuple(rest[:num_drafts]), None, tuple(confidence), "masked")
+    confidence = (part / CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
+    drafted = num_drafts and not (copies_accepted and origin == "masked")
+    draft = Draft(tuple(rest[:num_drafts]), None, tuple(confidence), origin) if drafted else NO_DRAFT
     return VerificationResult(tuple(tokens[: accepted + 1]), tuple(range(accepted + 1)), draft)
+
+
+def _stored(confidence: Tensor) -> Tensor:
+    return (confidence * CONFIDENCE_UNIT).long()
 
 
 def _accepted_length(candidates: Tensor, best: Tensor) -> Tensor:

@@ -26,12 +26,13 @@ from model.decode.sampling import Sampling
 from model.decode.speculative import DraftSettings
 from model.decode.verify import VerificationResult
 from model.engine.cuda_blocks import MAX_REPLAYS, CapturedBlocks
-from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
+from model.engine.cuda_graph import Attachment, CUDAGraphRunner, rows_each, slot_capacity
 from model.engine.kept_prefixes import KeptPrefixes
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
 from model.engine.warm_up import warm_up
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.cuda import device_failed
 from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput, ForwardInterrupted
 from model.nn.gpu.ragged import select_ragged_attention
@@ -331,8 +332,11 @@ class Engine:
     def _start_graphs(self, model: LoadedModel, context: int) -> None:
         """Make room for conversations, and capture their steps."""
         decoder, drafts, operations = model.decoder, _max_drafts(model), gpu_operations(self._device)
-        copies = _MAX_COPIED if operations is None else fitting_rows((drafts + 1) ** 2, _MAX_COPIED)
-        capacity, slots = slot_capacity(context, drafts, copies), self._max_slots or _MAX_SLOTS[self._device.type]
+        head = model.draft_head if isinstance(model.draft_head, BatchDrafter) else None
+        branches, slots = head is None, self._max_slots or _MAX_SLOTS[self._device.type]
+        rows = rows_each(drafts, 0, branches=branches)
+        copies = _MAX_COPIED if operations is None else fitting_rows(rows, _MAX_COPIED)
+        capacity = slot_capacity(context, drafts, copies, branches=branches)
         if self._device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._device)
             slots = affordable_slots(slot_bytes(decoder.config, decoder.dtype.itemsize, capacity), free, slots)
@@ -346,7 +350,7 @@ class Engine:
             return
         self._runner = CUDAGraphRunner(
             decoder, model.adapter, drafts, self._slab, copies, operations,
-            model.adapter.acceptance if model.adapter else (),
+            head.acceptance[0] if head else model.adapter.acceptance if model.adapter else (), head,
         )  # fmt: skip
         self._runner.warm_up()
 
@@ -456,6 +460,8 @@ def _max_drafts(model: LoadedModel) -> int:
     if family is not None:
         trained = model.adapter.num_drafts if model.adapter else family.block_size
         return min(trained, _MAX_DRAFTS) if family.verification == "branches" else 0
+    if isinstance(model.draft_head, BatchDrafter):
+        return model.draft_head.max_drafts
     return model.adapter.num_drafts if model.adapter else 0
 
 

@@ -40,6 +40,7 @@ from model.engine.request_classifier import RequestClassifier, load_request_clas
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.computed_files import ComputedFiles
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.block_drafter import BlockDrafterWeights, load_drafter
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
@@ -74,7 +75,7 @@ class LoadedModel:
         stop_tokens: ids that end a response.
         adapter: drafts tokens. Without one, models that have a mask token of their own draft with that. Others copy
             from the conversation, or generate one token per forward pass.
-        draft_head: drafts tokens in place of the adapter, on a CPU with int8 weights.
+        draft_head: drafts tokens in place of the adapter.
         turn_completion: estimates whether a user's turn is complete; None if no classifier was trained for these
             weights.
         call_thresholds: when a response is a tool call.
@@ -147,9 +148,9 @@ def load_model(
         precision: when not given, int8 on the CPU, on a GPU what its kernels read: `stored`, or without them bfloat16 on GPUs
             that have it and float32 on others.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
-            lies in their folder, or `none`. A draft head needs a CPU and int8 weights.
-        drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
-            there is no block drafter; elsewhere it is `masked`, or nothing where there is no adapter.
+            lies in their folder, or `none`.
+        drafts: which of what is bundled drafts. `auto` is `diffusion`, or `recurrent` where there is no block drafter,
+            or `masked`, or nothing where there is no adapter either.
         turn_completion, request_classifier, call_gate: a classifier's file, `auto` for the bundled one, or `none`.
         program_prefix: the file of a prefix for programs, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
@@ -223,24 +224,23 @@ def _draft_head(
 ) -> DraftHead | None:
     if drafts in ("masked", "none"):
         return None
-    if not _reads_states(decoder):
-        return None
+    if decoder.mask_token is not None:
+        return None  # its states are those of a model that fills masks
     load: Load[DraftHeadWeights | BlockDrafterWeights] = load_draft_head if drafts == "recurrent" else load_drafter
     weights = _of_weights(path, decoder, choice, BUNDLED_DRAFT_HEADS, load)
     if weights is None:
         return None
+    head = weights.head if isinstance(weights, BlockDrafterWeights) else weights
+    scoring_rows = _scoring_rows(head, checkpoint)
+    if decoder.precision != "int8":
+        return BatchDrafter(weights, scoring_rows, decoder.embedding, decoder.device, decoder.dtype)
     # Late: conversion runs on machines without llvmlite.
     from model.nn.cpu.block_drafter import BlockQuantizedDrafter
     from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 
     if isinstance(weights, BlockDrafterWeights):
-        return BlockQuantizedDrafter(weights, _scoring_rows(weights.head, checkpoint), decoder.embedding)
-    return BlockQuantizedDraftHead(weights, _scoring_rows(weights, checkpoint), decoder.embedding)
-
-
-def _reads_states(decoder: Decoder) -> bool:
-    """Whether a draft head or a block drafter can read a model's states, on this device and in this precision."""
-    return decoder.precision == "int8" and decoder.mask_token is None
+        return BlockQuantizedDrafter(weights, scoring_rows, decoder.embedding)
+    return BlockQuantizedDraftHead(weights, scoring_rows, decoder.embedding)
 
 
 def _possible_drafts(path: Path, decoder: Decoder) -> str:
@@ -248,14 +248,12 @@ def _possible_drafts(path: Path, decoder: Decoder) -> str:
     possible = ["none"]
     if bundled_file(path, BUNDLED_ADAPTERS) is not None or decoder.mask_token is not None:
         possible.insert(0, "masked")
-    head = bundled_file(path, BUNDLED_DRAFT_HEADS) if _reads_states(decoder) else None
+    head = bundled_file(path, BUNDLED_DRAFT_HEADS) if decoder.mask_token is None else None
     if head is not None:
         possible = [*dict.fromkeys((drafts_of(head), "recurrent")), *possible]
     said = f"choose --drafts {' or '.join(possible)}"
     if decoder.mask_token is not None:
         return said
-    if not _reads_states(decoder):
-        return f"{said} (a block drafter and a draft head need a CPU and int8 weights)"
     return f"{said}, or train one with `rejoinder convert`"
 
 

@@ -40,8 +40,9 @@ from model.nn.linear import quantize_rows
 HEAD_SIZE, KV_SHARE = 64, 4
 """Size of an attention head, and queries that share keys and values."""
 
-CONFIDENT, CANDIDATES = 0.5, 64
-"""A step goes on after a draft that is at least this likely; and how many tokens of a row are compared."""
+CONFIDENT, CANDIDATES, NEAR = 0.5, 64, 4.0
+"""A step goes on after a draft that is at least this likely; how many tokens of a row are compared; and how far their
+logits may be below the largest one."""
 
 _FLOATS = ("places", "mix")
 """Tensors that are not quantized."""

@@ -90,8 +90,18 @@ def _deliver_features(batch: Sequence[ForwardInput], last: Tensor, tapped: Seque
         end += len(inputs.tokens)
         if inputs.on_features is not None:
             rows = slice(end - inputs.num_outputs, end)
-            parts = [torch.nn.functional.rms_norm(states[rows], last.shape[1:]) for states in tapped]
-            inputs.on_features(torch.cat((*parts, last[rows]), -1))
+            inputs.on_features(row_features([states[rows] for states in tapped], last[rows]))
+
+
+def row_features(tapped: Sequence[Tensor], last: Tensor) -> Tensor:
+    """The features [n, features] of some rows.
+
+    Args:
+        tapped: states [n, hidden] between layers.
+        last: [n, hidden], normalized, after all layers.
+    """
+    parts = [torch.nn.functional.rms_norm(states, last.shape[1:]) for states in tapped]
+    return torch.cat((*parts, last), -1)
 
 
 def _noise_rows(batch: Sequence[ForwardInput], device: torch.device) -> Tensor | slice | None:

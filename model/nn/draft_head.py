@@ -113,11 +113,16 @@ def advance(
     Returns:
         The state s [n, size], and O s [n, hidden], which the output head scores.
     """
+    state = read(matrices, context, embedded, state)
+    return state, state @ matrices["output"].T
+
+
+def read(matrices: Mapping[str, Tensor], context: Tensor, embedded: Tensor, state: Tensor | None) -> Tensor:
+    """The state after one more token: see `advance`."""
     before = torch.zeros_like(context) if state is None else state
     z = context + torch.cat((normalize(embedded), before), -1) @ matrices["input"].T
     gate, up = (normalize(z) @ matrices["gate_up"].T).chunk(2, -1)
-    state = normalize(z + (torch.nn.functional.silu(gate) * up) @ matrices["down"].T)
-    return state, state @ matrices["output"].T
+    return normalize(z + (torch.nn.functional.silu(gate) * up) @ matrices["down"].T)
 
 
 def normalize(x: Tensor) -> Tensor:

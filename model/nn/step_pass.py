@@ -16,6 +16,7 @@ from torch import Tensor
 from model.nn.adapter import Adapter
 from model.nn.attention import additive_mask, batched_attend, static_cache_mask
 from model.nn.decoder import Decoder
+from model.nn.forward_batch import feature_layers
 from model.nn.stacked import StackedAdapter
 
 
@@ -127,7 +128,16 @@ class StepPass(Protocol):
         """The pass for the steps of another shape, with the same weights."""
         ...
 
-    def states(self, x: Tensor, positions: Tensor, past_length: Tensor, slots: Tensor, bucket: int) -> Tensor:
+    def states(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        bucket: int,
+        tapped: list[Tensor] | None = None,
+        places: RowPlaces | None = None,
+    ) -> Tensor:
         """Run the rows of a step through the layers.
 
         Args:
@@ -136,6 +146,8 @@ class StepPass(Protocol):
             past_length: [batch] int64, the number of earlier tokens of each conversation.
             slots: [batch] int64, their slots. Several may be the last one, which belongs to nobody.
             bucket: the number of positions that are considered.
+            tapped: gets the states [rows, hidden] that a draft head reads besides the last ones (`feature_layers`).
+            places: where the rows are written, as `StepShape.places` says.
 
         Returns:
             [rows, hidden], not normalized.
@@ -163,10 +175,19 @@ class MaskedPass:
     def with_shape(self, shape: StepShape) -> MaskedPass:
         return MaskedPass(self._decoder, None, shape, self._adapter)
 
-    def states(self, x: Tensor, positions: Tensor, past_length: Tensor, slots: Tensor, bucket: int) -> Tensor:
+    def states(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        bucket: int,
+        tapped: list[Tensor] | None = None,
+        places: RowPlaces | None = None,
+    ) -> Tensor:
         decoder, config, shape = self._decoder, self._decoder.config, self.shape
         kv_heads, capacity, head_dim = shape.keys_values.shape[3:]
-        places = shape.places(past_length, slots)
+        places = places or shape.places(past_length, slots)
         heads = torch.arange(kv_heads, device=x.device)
         cells = ((places.slots[:, None] * kv_heads + heads) * capacity + places.cells[:, None]).flatten()
         mask = additive_mask(
@@ -177,7 +198,10 @@ class MaskedPass:
         rotary = decoder.rotary.at(positions)
         layers = decoder.layers if self._adapter is None else self._adapter.layers
         noise = slice(shape.first_draft, shape.num_rows)
+        taps = () if tapped is None else feature_layers(config)
         for number, layer in enumerate(layers):
+            if tapped is not None and number in taps:
+                tapped.append(x)
             keys, values = shape.keys_values[:, number]
 
             def attention(

@@ -17,8 +17,8 @@ measures."""
 
 KERNELS_PER_LAYER = 6
 KERNELS_OF_HEAD = 2
-OTHER_KERNELS = 80
-"""Kernels of a step outside of layers and head: embedding, acceptance, look-up and copies."""
+OTHER_KERNELS = 2
+"""Kernels of a step outside of layers and head: one finds its rows and their embeddings, one what is accepted."""
 
 BANDWIDTH = {
     "RTX 3060": 360, "L4": 300, "RTX 4070": 504, "RTX 4090": 1008, "RTX 5090": 1792, "A100 80 GB": 2039,

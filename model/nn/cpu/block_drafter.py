@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
-from model.nn.block_drafter import CANDIDATES, CONFIDENT, HEAD_SIZE, KV_SHARE, BlockDrafterWeights
+from model.nn.block_drafter import CANDIDATES, CONFIDENT, HEAD_SIZE, KV_SHARE, NEAR, BlockDrafterWeights
 from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.cpu.forward_pass import ForwardPass
@@ -24,9 +24,6 @@ from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
 from model.nn.linear import Embedding, quantize_rows
 from model.nn.rotary import RotaryEmbedding
-
-_NEAR = 4.0
-"""Candidates have logits at most this much below the largest one. Finding those first is quicker than sorting all."""
 
 
 class BlockQuantizedDrafter:
@@ -89,7 +86,7 @@ class BlockQuantizedDrafter:
             logits: [vocabulary] of the row.
             read, denoised: how much the head's state counts, and how much the row's.
         """
-        near = np.flatnonzero(logits > logits.max() - _NEAR)
+        near = np.flatnonzero(logits > logits.max() - NEAR)  # quicker than sorting all of them
         if len(near) > CANDIDATES:
             near = near[np.argpartition(logits[near], -CANDIDATES)[-CANDIDATES:]]
         scores = denoised * logits[near] + self._scale[near] * (self._rows[near] @ (read * self._head.state[0]))

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
+from model.nn.forward_batch import feature_layers
 from model.nn.gpu.operations import Operations, Projection, StepLayer
-from model.nn.step_pass import Predictions, StepShape
+from model.nn.step_pass import Predictions, RowPlaces, StepShape
 
 
 class FusedPass:
@@ -41,12 +42,24 @@ class FusedPass:
     def with_shape(self, shape: StepShape) -> FusedPass:
         return FusedPass(self._decoder, None, shape, self._operations, self.layers)
 
-    def states(self, x: Tensor, positions: Tensor, past_length: Tensor, slots: Tensor, bucket: int) -> Tensor:
+    def states(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        bucket: int,
+        tapped: list[Tensor] | None = None,
+        places: RowPlaces | None = None,
+    ) -> Tensor:
         """`bucket` has no effect."""
         decoder, do, shape = self._decoder, self._operations, self.shape
         first, eps = shape.first_draft, decoder.config.norm_eps
-        places = shape.places(past_length, slots)
+        places = places or shape.places(past_length, slots)
+        taps = () if tapped is None else feature_layers(decoder.config)
         for number, layer in enumerate(self.layers):
+            if tapped is not None and number in taps:
+                tapped.append(x)
             keys, values = shape.keys_values[:, number]
             fused = do.project(x, layer.query_key_value, first, norm=layer.attention_norm, eps=eps)
             query = do.rotate_and_store(fused, positions, places, decoder.rotary, layer.head_norm, eps, keys, values)

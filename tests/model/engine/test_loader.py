@@ -11,6 +11,7 @@ import torch
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import Drafts, load_model
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Precision
 from tests.model.nn.pretended_gpus import pretend_gpus
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
@@ -50,18 +51,17 @@ def test_a_model_is_not_loaded_onto_a_device_that_does_not_exist(tiny_qwen2: Pat
             load_model(tiny_qwen2, device="cuda")
 
 
-def test_a_draft_head_is_loaded_for_block_quantized_weights_only(tiny_qwen2: Path, tmp_path: Path) -> None:
+def test_a_draft_head_is_loaded_for_weights_of_any_precision(tiny_qwen2: Path, tmp_path: Path) -> None:
     config, file = open_checkpoint(tiny_qwen2).config, tmp_path / "head.safetensors"
     checksum = weights_checksum(tiny_qwen2)
     random_draft_head(3 * config.hidden, config.hidden, config.vocab_size, 1, checksum).save(file)
     model = load_model(tiny_qwen2, device="cpu", precision="int8", adapter=file)
     assert model.draft_head is not None and model.adapter is None
     assert load_model(tiny_qwen2, device="cpu", precision="int8", adapter="none").draft_head is None
-    with pytest.raises(ValueError, match=r"there is no draft head .* need a CPU and int8 weights"):
-        load_model(tiny_qwen2, device="cpu", precision="float32", adapter=file)
+    assert isinstance(load_model(tiny_qwen2, device="cpu", precision="float32", adapter=file).draft_head, BatchDrafter)
 
 
-def test_a_bundled_block_drafter_is_the_default_on_a_cpu(
+def test_a_bundled_block_drafter_is_the_default(
     tiny_qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, checksum = open_checkpoint(tiny_qwen2).config, weights_checksum(tiny_qwen2)
@@ -83,6 +83,4 @@ def test_a_bundled_block_drafter_is_the_default_on_a_cpu(
     assert [origin(drafts) for drafts in ("auto", "diffusion", "recurrent")] == ["diffusion", "diffusion", "recurrent"]
     with pytest.raises(ValueError, match=r"no adapter .* choose --drafts diffusion or recurrent or none,"):
         origin("masked")
-    assert origin("auto", "float32") is None
-    with pytest.raises(ValueError, match=r"no block drafter .* choose --drafts none \(.* need a CPU and int8 weights"):
-        origin("diffusion", "float32")
+    assert [origin(drafts, "float32") for drafts in ("auto", "recurrent")] == ["diffusion", "recurrent"]

@@ -51,7 +51,7 @@ def test_a_draft_is_chosen_among_its_rows_candidates_by_what_the_head_has_read(
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
     drafter = BlockQuantizedDrafter(weights, head_rows @ weights.head.matrices["output"], lambda ids: table[ids])
     monkeypatch.setattr("model.nn.cpu.block_drafter.CANDIDATES", candidates)
-    monkeypatch.setattr("model.nn.cpu.block_drafter._NEAR", 1e9)
+    monkeypatch.setattr("model.nn.cpu.block_drafter.NEAR", 1e9)
     features = torch.randn(FEATURES, generator=draw)
     drafts, confidence = drafter.draft(features, [7], lambda confidence: True)
     assert len(drafts) == len(confidence) == ROWS and all(0 < chance <= 1 for chance in confidence)
