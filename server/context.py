@@ -19,8 +19,8 @@ from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site, offered_keys
 from server.batch_store import BatchStore
 from server.budgets import CONVERSATION
-from server.embedder import SharedEmbedder
 from server.caption_broadcasts import CaptionBroadcasts
+from server.embedder import SharedEmbedder
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store import SharedRecords

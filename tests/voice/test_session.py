@@ -23,7 +23,7 @@ def test_a_spoken_question_gets_a_spoken_response() -> None:
     order = [type(event).__name__ for _, event in harness.log if not isinstance(event, ignored)]
     assert list(dict.fromkeys(order)) == [
         "SpeechStarted", "PartialTranscript", "SpeechStopped", "InputCommitted", "FinalTranscript",
-        "ResponseStarted", "ResponseItemStarted", "ResponseText", "ResponseAudio", "ResponseDone",
+        "ResponseStarted", "ResponseItemStarted", "ResponseText", "ResponseTimes", "ResponseAudio", "ResponseDone",
     ]  # fmt: skip
     assert "".join(e.text for e in harness.events_of(events.ResponseText)) == "The capital of France is Paris."
     assert sum(len(e.samples) for e in harness.events_of(events.ResponseAudio)) == 6 * 2400

@@ -10,8 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lab.benchmarks.gpu_acceptance.call import Call
 from lab.benchmarks.gpu_acceptance.report import StageReport, Summary, print_table
-from lab.benchmarks.gpu_acceptance.stages import PARTS, STAGES, Call, Stage, run_in_process
+from lab.benchmarks.gpu_acceptance.stages import PARTS, STAGES, Stage, run_in_process
 
 _STAGES_AT_A_TIME_ON_CPU = 2
 """On a GPU one: its times are the result. On a CPU they mean nothing."""

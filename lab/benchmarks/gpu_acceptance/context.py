@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from lab.benchmarks.gpu_acceptance.call import Call
 from lab.benchmarks.gpu_acceptance.report import Result
-from lab.benchmarks.gpu_acceptance.stages import Call
 from model.nn.cuda import configure_cuda
 
 

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lab.benchmarks.gpu_acceptance.stages import Call
+from lab.benchmarks.gpu_acceptance.call import Call
 
 _MAX_FIGURES = 90
 """Characters of a check's figures in the table; the JSON has them all."""

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from lab.benchmarks.gpu_acceptance.call import Call
 from lab.benchmarks.gpu_acceptance.report import StageReport, read_report
 
 
@@ -62,30 +62,6 @@ STAGES = tuple(stage for part in PARTS.values() for stage in part)
 
 _LEAST_S = 5.0
 """A stage is not started with less time than this."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """What a command was asked for.
-
-    Attributes:
-        out: folder of logs and results.
-        cpu: tiny shapes on the CPU.
-        weights: folder of models, None for those that are installed or, on a CPU, a tiny one.
-        adapter: file of an adapter, None for the bundled one.
-    """
-
-    out: Path
-    cpu: bool
-    weights: Path | None = None
-    adapter: Path | None = None
-
-    @property
-    def options(self) -> list[str]:
-        """Of the command line."""
-        paths = (("--out", self.out), ("--weights", self.weights), ("--adapter", self.adapter))
-        given = [part for name, path in paths if path is not None for part in (name, str(path))]
-        return [*given, *(["--cpu"] if self.cpu else [])]
 
 
 def run_in_process(stage: Stage, call: Call, left_s: float) -> StageReport:

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from lab.benchmarks.gpu_acceptance.__main__ import ACCEPTED, FAILED, NOT_FINISHED, run_part
+from lab.benchmarks.gpu_acceptance.call import Call
 from lab.benchmarks.gpu_acceptance.report import Result, StageReport, print_table, read_report
-from lab.benchmarks.gpu_acceptance.stages import PARTS, Call, Stage, run_in_process
+from lab.benchmarks.gpu_acceptance.stages import PARTS, Stage, run_in_process
 
 ROOT = Path(__file__).parents[3]
 

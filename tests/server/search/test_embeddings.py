@@ -67,8 +67,8 @@ def test_fewer_dimensions_are_the_first_ones_of_length_one(client: OpenAI) -> No
 
 def test_all_of_a_long_text_counts(client: OpenAI) -> None:
     heating, rent = TEXTS[1] * 24, TEXTS[2] * 24
-    both, first, second, short = vectors(client, [heating + rent, heating, rent, TEXTS[1]])
-    assert first @ short > 0.7
+    both, first, second = vectors(client, [heating + rent, heating, rent])
+    assert first @ second < 0.5
     assert both @ first > 0.5 and both @ second > 0.5, "neither half is left out"
 
 
