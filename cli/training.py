@@ -13,8 +13,9 @@ from rich.progress import Progress
 
 from cli.console import stderr, stdout
 from model.convert.training import TrainingProgress
-from model.engine.loader import LoadedModel, find_device, load_model
+from model.engine.loader import LoadedModel, load_model
 from model.nn.decoder import Precision
+from model.nn.device import find_device
 from server.serving.runtime import locate_model
 
 StopAfterOption = Annotated[

@@ -145,8 +145,8 @@ def load_model(
 
     Args:
         device: as `find_device` takes it.
-        precision: when not given, int8 on the CPU, on a GPU what its kernels read: `stored`, or without them bfloat16 on GPUs
-            that have it and float32 on others.
+        precision: when not given, int8 on the CPU, on a GPU what its kernels read: `stored`, or without them bfloat16
+            on GPUs that have it and float32 on others.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`.
         drafts: which of what is bundled drafts. `auto` is `diffusion`, or `recurrent` where there is no block drafter,

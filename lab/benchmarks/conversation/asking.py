@@ -20,6 +20,7 @@ from model.engine.engine import Engine
 from voice import events
 from voice.audio.codec import OUTPUT_RATE
 from voice.history import Item
+from voice.lexicon import NO_LEXICON
 from voice.playback import SessionSettings
 from voice.pronunciation import Pronunciation
 from voice.session import VoiceSession
@@ -65,7 +66,7 @@ class _Listener:
 
 def _listening() -> tuple[SpeechModels, _Listener]:
     listener, voice = _Listener(), Voice.__new__(Voice)
-    vars(voice).update(name="listener", _synthesizer=listener)
+    vars(voice).update(name="listener", _synthesizer=listener, _lexicon=NO_LEXICON)
     models = SpeechModels(
         cast(Any, None),
         cast(Any, None),
