@@ -334,8 +334,9 @@ class Engine:
         decoder, drafts, operations = model.decoder, _max_drafts(model), gpu_operations(self._device)
         head = model.draft_head if isinstance(model.draft_head, BatchDrafter) else None
         branches, slots = head is None, self._max_slots or _MAX_SLOTS[self._device.type]
-        rows = rows_each(drafts, 0, branches=branches)
-        copies = _MAX_COPIED if operations is None else fitting_rows(rows, _MAX_COPIED)
+        copies = (
+            _MAX_COPIED if operations is None else fitting_rows(rows_each(drafts, 0, branches=branches), _MAX_COPIED)
+        )
         capacity = slot_capacity(context, drafts, copies, branches=branches)
         if self._device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._device)
