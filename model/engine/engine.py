@@ -65,9 +65,6 @@ a single row. On a GPU it is mostly prompts, which are read between two steps of
 _MAX_SLOTS = {"cpu": 8, "cuda": 64}
 """Conversations whose keys and values lie in the slab. Those of the 0.5B take 3.4 GB."""
 
-_MAX_DRAFTS = 8
-"""Maximum drafts of a branch, whatever a configuration says: (8 + 1)² rows."""
-
 _OUT_OF_MEMORY = (
     "the GPU's memory holds the model, but not what its forward passes need in addition: choose a smaller model, or "
     "stop what else runs on that GPU"
@@ -323,7 +320,7 @@ class Engine:
         self.diffusion = _diffusion_config(model, self._requested_mode)
         if self.diffusion is not None:
             self.diffusion = fitted_blocks(self.diffusion, self.denoising_schedule, model.decoder.config.family)
-        self.draft_length = warm_up(model, _max_drafts(model))
+        self.draft_length = warm_up(model, model.max_drafts)
         family = model.decoder.config.diffusion
         linear = family is not None and family.verification == "linear"
         if not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
@@ -331,7 +328,7 @@ class Engine:
 
     def _start_graphs(self, model: LoadedModel, context: int) -> None:
         """Make room for conversations, and capture their steps."""
-        decoder, drafts, operations = model.decoder, _max_drafts(model), gpu_operations(self._device)
+        decoder, drafts, operations = model.decoder, model.max_drafts, gpu_operations(self._device)
         head = model.draft_head if isinstance(model.draft_head, BatchDrafter) else None
         branches, slots = head is None, self._max_slots or _MAX_SLOTS[self._device.type]
         copies = (
@@ -453,17 +450,6 @@ class Engine:
             request.on_done()
         except Exception:
             _log.exception("a request could not be ended properly; other requests continue")
-
-
-def _max_drafts(model: LoadedModel) -> int:
-    """How many drafts a branch may hold."""
-    family = model.decoder.config.diffusion
-    if family is not None:
-        trained = model.adapter.num_drafts if model.adapter else family.block_size
-        return min(trained, _MAX_DRAFTS) if family.verification == "branches" else 0
-    if isinstance(model.draft_head, BatchDrafter):
-        return model.draft_head.max_drafts
-    return model.adapter.num_drafts if model.adapter else 0
 
 
 def _diffusion_config(model: LoadedModel, mode: DecodingMode | None) -> DiffusionConfig | None:

@@ -67,6 +67,10 @@ copies of the conversation."""
 _SOURCES = {"diffusion": "block drafter", "recurrent": "draft head", "masked": "adapter"}
 
 
+_MAX_DRAFTS = 8
+"""Maximum drafts of a branch, whatever a configuration says: (8 + 1)² rows."""
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """Everything that an engine runs.
@@ -99,6 +103,17 @@ class LoadedModel:
     call_gate: CallGate | None = None
     program_prefix: TrainedPrefix | None = None
     identity: str = ""
+
+    @property
+    def max_drafts(self) -> int:
+        """How many drafts a branch may hold."""
+        family = self.decoder.config.diffusion
+        if family is not None:
+            trained = self.adapter.num_drafts if self.adapter else family.block_size
+            return min(trained, _MAX_DRAFTS) if family.verification == "branches" else 0
+        if isinstance(self.draft_head, BatchDrafter):
+            return self.draft_head.max_drafts
+        return self.adapter.num_drafts if self.adapter else 0
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
