@@ -35,6 +35,7 @@ def test_cudnns_attention_is_off_before_a_model_is_loaded_onto_a_gpu_in_a_precis
         raise Reached
 
     monkeypatch.setattr("model.engine.loader.Decoder", load)
+    monkeypatch.setattr("model.engine.loader.gpu_operations", lambda device: None)
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
         with pytest.raises(Reached):

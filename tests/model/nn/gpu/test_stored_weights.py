@@ -15,6 +15,7 @@ from model.nn.decoder import Decoder, Precision
 from model.nn.gpu.stored_weights import StoredLinear
 from model.nn.linear import FloatLinear
 from tests.model.gguf_files import write_gguf
+from tests.model.nn.pretended_gpus import pretend_gpus
 
 CPU = torch.device("cpu")
 
@@ -61,7 +62,7 @@ def test_a_gpu_keeps_weights_as_stored_if_it_has_kernels(
     def decoder(checkpoint: object, device: torch.device, chosen: str, *others: object) -> None:
         raise Loaded(chosen)
 
-    monkeypatch.setattr(loader, "find_device", lambda name: torch.device("cuda", 0))
+    pretend_gpus(monkeypatch, (8, 0))
     monkeypatch.setattr(loader, "gpu_operations", lambda device: kernels)
     monkeypatch.setattr(loader, "Decoder", decoder)
     with pytest.raises(Loaded, match=precision):
