@@ -258,7 +258,7 @@ MINILM = ModelEntry(
             "vocab.txt",
             231_508,
             "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-            (PackagePart("rejoinder", "", "model/hub/minilm_vocab.txt"),),
+            (PackagePart("rejoinder", "", "model/hub/minilm_vocab.txt.xz"),),
         ),
     ),
     pip_extra="documents",
