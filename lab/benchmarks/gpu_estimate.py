@@ -4,8 +4,8 @@ starts.
     python -m lab.benchmarks.gpu_estimate
 
 A step takes its bytes ÷ 70 % of the nominal bandwidth, plus 2 µs for each kernel, or the host's part if that is longer.
-*bfloat16* is counted from the code, on torch's `meta` device, without a draft head; *stored* adds up what tests count of
-weights at their own bits and of the draft heads (`STORED`).
+*bfloat16* is counted from the code, on torch's `meta` device, without a draft head; *stored* adds up what tests count
+of weights at their own bits and of the draft heads (`STORED`).
 """
 
 from __future__ import annotations
