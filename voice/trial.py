@@ -14,7 +14,6 @@ from importlib.resources import files
 from itertools import cycle, islice
 
 import numpy as np
-from faster_whisper.audio import decode_audio
 
 from agent.language_model import LanguageModel
 from voice import events
@@ -126,11 +125,16 @@ async def measure_latencies(
 
 
 def recorded_questions() -> list[Samples]:
+    import av  # late: commands that try nothing need none
+
     recordings = []
     for resource in sorted(files("voice.trial_questions").iterdir(), key=lambda one: one.name):
         if resource.name.endswith(".opus"):
-            with resource.open("rb") as file:
-                recordings.append(decode_audio(file, RECOGNITION_RATE))
+            resampler = av.AudioResampler(format="flt", layout="mono", rate=RECOGNITION_RATE)
+            with resource.open("rb") as file, av.open(file, "r") as container:
+                frames = [*container.decode(audio=0), None]  # None: what the resampler still holds
+                decoded = [part.to_ndarray()[0] for frame in frames for part in resampler.resample(frame)]
+            recordings.append(np.concatenate(decoded))
     return recordings
 
 
