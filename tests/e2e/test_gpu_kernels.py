@@ -1,11 +1,8 @@
-"""The GPU's kernels with real weights at full width, in Triton's interpreter: they compute what plain PyTorch does, and
-the check at the start tells wrong ones."""
+"""The GPU's kernels with real weights at full width, in Triton's interpreter: they compute what plain PyTorch does."""
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,21 +12,20 @@ from model.nn.decoder import Decoder
 from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.stored_weights import StoredHead, StoredLinear
-from model.nn.step_pass import MaskedPass
 from tests.e2e.conftest import model_path
 
 pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
 
 from model.nn.gpu.triton_operations import TritonOperations
-from tests.model.nn.gpu.broken_kernels import CPU, MISTAKES, OneKernel, mistaken, selected
+from tests.model.nn.gpu.broken_kernels import CPU, selected
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 TOKENS = 1000
 """The last tokens of the vocabulary, which the head of these tests has: the interpreter takes a minute for all."""
 
-LAYERS = {"qwen2.5-coder-0.5b": [1, 2], "qwen2.5-coder-1.5b": [1, 2]}
-"""One that stores some matrices with more bits, and one that does not."""
+LAYERS = {"qwen2.5-coder-0.5b": [1, 2], "qwen2.5-coder-1.5b": [2]}
+"""Of the 0.5B one that stores some matrices with more bits, and one that does not."""
 
 
 def _decoder(name: str, layers: list[int]) -> Decoder:
@@ -72,15 +68,3 @@ def test_the_weights_are_those_of_the_file(name: str) -> None:
 def test_right_kernels_are_accepted(name: str) -> None:
     """Each kernel's results are those with expanded weights, within the rounding of bfloat16."""
     assert isinstance(selected(_decoder(name, LAYERS[name]), TritonOperations(CPU)), FusedPass)
-
-
-def test_wrong_kernels_are_rejected(tmp_path: Path) -> None:
-    """With a layer of the 1.5B, which has all formats but those of five bits."""
-    decoder, accepted = _decoder("qwen2.5-coder-1.5b", [1]), []
-    for mistake in MISTAKES:
-        if "fifth" in mistake:
-            continue
-        with mistaken(mistake, tmp_path):
-            if not isinstance(selected(copy(decoder), OneKernel(MISTAKES[mistake][0])), MaskedPass):
-                accepted.append(mistake)
-    assert not accepted
