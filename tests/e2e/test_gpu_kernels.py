@@ -24,8 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TOKENS = 1000
 """The last tokens of the vocabulary, which the head of these tests has: the interpreter takes a minute for all."""
 
-LAYERS = {"qwen2.5-coder-0.5b": [1, 2], "qwen2.5-coder-1.5b": [2]}
-"""Of the 0.5B one that stores some matrices with more bits, and one that does not."""
+NAMES = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 
 
 def _decoder(name: str, layers: list[int]) -> Decoder:
@@ -53,7 +52,7 @@ def _decoder(name: str, layers: list[int]) -> Decoder:
     return decoder
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_weights_are_those_of_the_file(name: str) -> None:
     checkpoint = open_checkpoint(model_path(name))
     layer = _decoder(name, [2]).layers[0]
@@ -64,7 +63,7 @@ def test_the_weights_are_those_of_the_file(name: str) -> None:
     assert torch.equal(layer.query_key_value.weight.expanded(), fused)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_right_kernels_are_accepted(name: str) -> None:
-    """Each kernel's results are those with expanded weights, within the rounding of bfloat16."""
-    assert isinstance(selected(_decoder(name, LAYERS[name]), TritonOperations(CPU)), FusedPass)
+def test_right_kernels_are_accepted() -> None:
+    """Each kernel's results are those with expanded weights, within the rounding of bfloat16. The 1.5B would take another
+    minute."""
+    assert isinstance(selected(_decoder("qwen2.5-coder-0.5b", [1, 2]), TritonOperations(CPU)), FusedPass)
