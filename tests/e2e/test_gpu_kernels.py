@@ -64,6 +64,6 @@ def test_the_weights_are_those_of_the_file(name: str) -> None:
 
 
 def test_right_kernels_are_accepted() -> None:
-    """Each kernel's results are those with expanded weights, within the rounding of bfloat16. The 1.5B would take another
-    minute."""
+    """Each kernel's results are those with expanded weights, within the rounding of bfloat16. The 1.5B would take
+    another minute."""
     assert isinstance(selected(_decoder("qwen2.5-coder-0.5b", [1, 2]), TritonOperations(CPU)), FusedPass)
