@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from chat.progress import Progress
 from chat.types import Ask, Message, Tool, ToolChoice, Truncation
@@ -33,6 +34,8 @@ from model.engine.truncation import num_characters, num_droppable, num_instructi
 from model.engine.turn_completion_reader import TurnCompletionReader
 from model.nn.forward_batch import prefill, prefill_chunk
 from model.nn.kv_cache import KeyValueCache
+
+T = TypeVar("T")
 
 _log = logging.getLogger("rejoinder.model")
 
@@ -265,6 +268,25 @@ class Conversation:
             self._using_cache(steps), on_error, on_done, background=self._background, bulk=self._bulk
         )
         return self._request
+
+    async def _result_of(self, steps: Generator[Any, Any, T], name: str) -> T:
+        """What a request returns that generates nothing. Raises what its steps raise, and RuntimeError if the engine
+        ends it before; `name` says what it was."""
+        result: Future[T] = Future()
+        result.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it, so it can always be set
+
+        def run() -> RequestSteps:
+            result.set_result((yield from steps))
+
+        def end() -> None:
+            if not result.done():
+                result.set_exception(RuntimeError(f"the {name} was cancelled"))
+
+        request = self._submit(run(), result.set_exception, end)
+        try:
+            return await asyncio.wrap_future(result)
+        finally:
+            request.cancelled.set()
 
     def _using_cache(self, steps: RequestSteps) -> RequestSteps:
         """The same steps. While they run, the cache keeps what it holds."""

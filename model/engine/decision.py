@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from chat.types import Message
 from model.decode.option_tree import OptionTree
 from model.engine.conversation import Conversation
-from model.engine.scheduler import RequestSteps
 from model.nn.forward_batch import PREFILL_CHUNK
 
 MAX_OPTION_TOKENS = 16
@@ -52,10 +50,8 @@ class Decider(Conversation):
             RuntimeError: the forward pass failed, or the engine was closed.
         """
         tree = self._tree(options)
-        result: Future[OptionScores] = Future()
-        result.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it, so it can always be set
 
-        def steps() -> RequestSteps:
+        def steps() -> Generator[Any, Any, OptionScores]:
             ids, _ = self._encode(list(messages), (), True)
             num_cached = self._truncate_to(ids[:-1])
             yield from self._read_instructions(messages, (), ids[:-1])
@@ -64,17 +60,9 @@ class Decider(Conversation):
             rest = ids[len(self._cache.tokens) :]
             logits: Tensor = yield tree.forward_input(self._cache, rest)
             self._cache.commit(rest)
-            result.set_result(OptionScores(tuple(tree.probabilities(logits)), len(ids), num_cached))
+            return OptionScores(tuple(tree.probabilities(logits)), len(ids), num_cached)
 
-        def end() -> None:
-            if not result.done():
-                result.set_exception(RuntimeError("the decision was cancelled"))
-
-        request = self._submit(steps(), result.set_exception, end)
-        try:
-            return await asyncio.wrap_future(result)
-        finally:
-            request.cancelled.set()
+        return await self._result_of(steps(), "decision")
 
     def _tree(self, options: Sequence[str]) -> OptionTree:
         """The options' tokens. Raises ValueError."""

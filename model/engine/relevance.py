@@ -7,16 +7,15 @@ passages, whose rows do not see each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chat.types import Message
 from model.engine.conversation import Conversation
-from model.engine.scheduler import RequestSteps
 from model.nn.attention import causal_mask
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
@@ -70,10 +69,8 @@ class RelevanceScorer(Conversation):
             raise ValueError("a model that denoises blocks cannot score passages: choose the decoding `verified`")
         prompts, yes, no = await asyncio.to_thread(self._prompts, query, passages, max_tokens)
         shared = _num_shared(prompts)
-        result: Future[RelevanceScores] = Future()
-        result.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it, so it can always be set
 
-        def steps() -> RequestSteps:
+        def steps() -> Generator[Any, Any, RelevanceScores]:
             num_cached = self._truncate_to(prompts[0][:shared])
             yield from self._read(prompts[0][:shared])
             rests, chances, passes = [ids[shared:] for ids in prompts], list[float](), 0
@@ -82,17 +79,9 @@ class RelevanceScorer(Conversation):
                 chances += _share(logits, yes, no)
                 passes += 1
             read = shared + sum(map(len, rests))
-            result.set_result(RelevanceScores(tuple(chances), read, num_cached, passes))
+            return RelevanceScores(tuple(chances), read, num_cached, passes)
 
-        def end() -> None:
-            if not result.done():
-                result.set_exception(RuntimeError("the request was cancelled"))
-
-        request = self._submit(steps(), result.set_exception, end)
-        try:
-            return await asyncio.wrap_future(result)
-        finally:
-            request.cancelled.set()
+        return await self._result_of(steps(), "request")
 
     def _prompts(
         self, query: str, passages: Sequence[str], max_tokens: int
