@@ -190,6 +190,7 @@ class BatchStore:
         else:
             self._file = open_database(path, _SCHEMA)
         self._lock, self._budget, self.clock = threading.RLock(), budget, clock
+        self._log_has_deleted = True  # whether the write-ahead log may hold what was deleted, as of an earlier process
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="batches")
 
     async def call(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -372,7 +373,7 @@ class BatchStore:
         """Delete all files and batches of an owner."""
         with self._transaction() as db:
             self._delete_files(db, "owner = ?", owner)
-            db.execute("delete from batches where owner = ?", (owner,))
+            self._delete(db, "delete from batches where owner = ?", owner)
         self._forget()
 
     def purge(self) -> None:
@@ -385,7 +386,7 @@ class BatchStore:
             )
             self._delete_files(db, f"expires_at <= ? and {unneeded}", now)
             old = f"delete from batches where created_at <= ? and status not in {_OPEN}"  # nosec B608
-            db.execute(old, (now - self._budget.seconds,))
+            self._delete(db, old, now - self._budget.seconds)
         self._forget()
 
     def _insert_file(self, file: StoredFile) -> None:
@@ -409,8 +410,12 @@ class BatchStore:
         return int(size + _BATCH_BYTES * count)
 
     def _delete_files(self, db: sqlite3.Connection, condition: str, *values: Any) -> None:
-        db.execute(f"delete from lines where file in (select id from files where {condition})", values)  # nosec B608
-        db.execute(f"delete from files where {condition}", values)  # nosec B608  # of this file
+        self._delete(db, f"delete from lines where file in (select id from files where {condition})", *values)  # nosec B608
+        self._delete(db, f"delete from files where {condition}", *values)  # nosec B608
+
+    def _delete(self, db: sqlite3.Connection, statement: str, *values: Any) -> None:
+        if db.execute(statement, values).rowcount:
+            self._log_has_deleted = True
 
     def _files(self, condition: str, *values: Any) -> list[StoredFile]:
         rows = self._rows(f"select {_FILE_COLUMNS} from files {condition}", *values)  # nosec B608
@@ -428,8 +433,10 @@ class BatchStore:
             return self._file.execute(query, values).fetchall()
 
     def _forget(self) -> None:
+        """Clear the log, unless nothing was deleted since that last succeeded: without batches nothing is written."""
         with self._lock:
-            forget_deleted(self._file)
+            if self._log_has_deleted:
+                self._log_has_deleted = not forget_deleted(self._file)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

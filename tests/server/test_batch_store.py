@@ -119,3 +119,24 @@ def test_a_key_has_so_many_batches_at_a_time_and_nothing_after_it_is_forgotten(m
     assert store.owners() == [] and store.claim("runner", 10) == []
     store.record(batch, 1, b"late\n", BatchUsage())
     assert store.lines(batch.output_file, 0, 9) == [] and store.change(batch, "completed").id == batch.id
+
+
+def test_the_log_is_cleared_after_deletions_and_again_until_nobody_else_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared = list[bool]()
+    outcomes = iter([True, False, True])
+
+    def clear(file: object) -> bool:
+        cleared.append(next(outcomes))
+        return cleared[-1]
+
+    monkeypatch.setattr(batch_store, "forget_deleted", clear)
+    store = BatchStore(tmp_path / "batches.sqlite")
+    store.purge()  # an earlier process may have ended before it did so
+    store.purge()
+    assert cleared == [True]
+    store.delete_file(store.add_file("alice", "requests.jsonl", "batch", LINES))
+    store.purge()
+    store.purge()
+    assert cleared == [True, False, True]
