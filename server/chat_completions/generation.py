@@ -158,7 +158,7 @@ async def generate(all_progress: AsyncIterator[Progress], stop_sequences: Sequen
 
 
 def count(usage: TokenUsage) -> None:
-    """Count a choice for the key of the request."""
+    """Count a choice, or texts that were only read, for the key of the request."""
     meter, read = current_meter.get(), usage.prompt_tokens
     if meter is not None and read:
         generated, cached = usage.completion_tokens, usage.cached_tokens

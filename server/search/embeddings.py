@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from model.hub.transfer import ModelUnavailable
-from server.access.usage import Usage, current_meter
 from server.api_errors import APIError, read_json
+from server.chat_completions.generation import TokenUsage, count
 from server.chat_completions.requests import RequestLimit, check_model
 from server.chat_completions.schema import ModelRequest
 from server.chat_completions.streaming import unless_disconnected
@@ -65,7 +65,7 @@ class Embeddings:
         check_model(body.model, self._embedder.name)
         with self._limit.slot(), embedding_errors():
             found = await unless_disconnected(request, self._embedder.embed(body.input))
-        count_tokens(found.tokens)
+        count(TokenUsage(found.tokens))
         vectors = found.vectors[:, : body.dimensions or MAX_DIMENSIONS]
         vectors = np.ascontiguousarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), "<f4")
         encoded = [
@@ -84,9 +84,3 @@ def embedding_errors() -> Iterator[None]:
         yield
     except ModelUnavailable as error:
         raise APIError(503, f"this server has no embedding model: {error}", "model", "model_not_found") from None
-
-
-def count_tokens(tokens: int, cached: int = 0) -> None:
-    """Count a request that reads and generates nothing, for its key."""
-    if (meter := current_meter.get()) is not None:
-        meter.add(Usage(completions=1, input_tokens=tokens, cached_tokens=cached))

@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from model.engine.engine import Engine
 from model.engine.relevance import MAX_PASSAGE_TOKENS, RelevanceScorer
 from server.api_errors import APIError, read_json
-from server.chat_completions.generation import api_errors, in_bulk
+from server.chat_completions.generation import TokenUsage, api_errors, count, in_bulk
 from server.chat_completions.requests import ANY_MODEL, RequestLimit
 from server.chat_completions.schema import ModelRequest
 from server.chat_completions.streaming import unless_disconnected
 from server.embedder import SharedEmbedder
 from server.response_format import StrictModel
-from server.search.embeddings import MAX_CHARACTERS, count_tokens, embedding_errors
+from server.search.embeddings import MAX_CHARACTERS, embedding_errors
 
 MAX_DOCUMENTS = 1000
 """Of a request: Cohere's limit."""
@@ -97,7 +97,7 @@ class Reranking:
         scoring = self._by_similarity if name == self._embedder.name else self._by_language_model
         with self._limit.slot(), embedding_errors(), api_errors():
             scores, tokens, cached = await unless_disconnected(request, scoring(body, passages))
-        count_tokens(tokens, cached)
+        count(TokenUsage(tokens, cached))
         order = sorted(range(len(scores)), key=lambda n: -scores[n])[: body.top_n]
         results = [{"index": n, "relevance_score": scores[n]} for n in order]
         if with_documents if body.return_documents is None else body.return_documents:
