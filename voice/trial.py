@@ -125,16 +125,13 @@ async def measure_latencies(
 
 
 def recorded_questions() -> list[Samples]:
-    import av  # late: commands that try nothing need none
+    from voice.audio.compressed import read_compressed  # late: commands that try nothing need no FFmpeg
 
     recordings = []
     for resource in sorted(files("voice.trial_questions").iterdir(), key=lambda one: one.name):
         if resource.name.endswith(".opus"):
-            resampler = av.AudioResampler(format="flt", layout="mono", rate=RECOGNITION_RATE)
-            with resource.open("rb") as file, av.open(file, "r") as container:
-                frames = [*container.decode(audio=0), None]  # None: what the resampler still holds
-                decoded = [part.to_ndarray()[0] for frame in frames for part in resampler.resample(frame)]
-            recordings.append(np.concatenate(decoded))
+            with resource.open("rb") as file:
+                recordings.append(read_compressed(file, RECOGNITION_RATE))
     return recordings
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import av
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lab.report.background import at_snr, normalized
 from lab.report.corpus import Overlap, SpokenTurn, bounds_ms
 from lab.report.corpus_lines import Expected
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples
+from voice.audio.compressed import read_compressed
 
 HELD_OUT = Path(__file__).parent / "held_out"
 """The held-out corpus. It has licences of its own and is in the repository only, not in the wheel."""
@@ -134,15 +134,11 @@ def _recording(path: Path, speech_ms: _SpeechMs | None) -> tuple[Samples, _Speec
 def _read(path: Path) -> Samples:
     """[T] float32 at 24 kHz from any format that FFmpeg reads, mixed to mono."""
     try:
-        with av.open(str(path)) as container:
-            resampler = av.AudioResampler("flt", "mono", OUTPUT_RATE)
-            decoded = [frame for source in container.decode(audio=0) for frame in resampler.resample(source)]
-            frames = [frame.to_ndarray()[0] for frame in [*decoded, *resampler.resample(None)]]
+        samples = read_compressed(str(path), OUTPUT_RATE)
     except FileNotFoundError:
         raise BadAudio(f"there is no file {path}") from None
     except (av.error.FFmpegError, IndexError):  # IndexError: a file without sound
         raise BadAudio(f"{path} is not a recording in a format that FFmpeg reads") from None
-    if not frames:
+    if not len(samples):
         raise BadAudio(f"{path} contains no audio")
-    samples: Samples = np.concatenate(frames)
     return samples
