@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from server.budgets import CAPTIONS
+from server.server_sent_events import DONE, event
 
 MAX_LISTENERS = 100
 """Of one session."""
@@ -54,13 +54,13 @@ class CaptionBroadcast:
         """
         self._unfinished.pop(item_id, None)
         if final:
-            self._keep(_sent(whole))
+            self._keep(event(whole))
         else:
-            self._unfinished[item_id] = _sent(whole)
+            self._unfinished[item_id] = event(whole)
             if len(self._unfinished) > _MAX_UNFINISHED:
                 del self._unfinished[next(iter(self._unfinished))]
         if self._listeners:
-            self._send(_sent(change))
+            self._send(event(change))
 
     def listen(self) -> AsyncIterator[str]:
         """Server-sent events: what was said so far, as far as it is kept, and what follows. Raises TooManyListeners."""
@@ -93,7 +93,7 @@ class CaptionBroadcast:
                     continue
                 if sent_now is None:
                     if self._closed:
-                        yield "data: [DONE]\n\n"
+                        yield DONE
                     return
                 yield sent_now
         finally:
@@ -140,7 +140,3 @@ class CaptionBroadcasts:
             return None
         fits = any(secrets.compare_digest(ticket.encode(), broadcast.ticket.encode()) for ticket in tickets)
         return broadcast if fits else None
-
-
-def _sent(event: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(event, ensure_ascii=False, separators=(',', ':'))}\n\n"

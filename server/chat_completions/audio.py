@@ -22,10 +22,11 @@ from server.budgets import UPLOAD
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from server.chat_completions.requests import RequestLimit
-from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
+from server.chat_completions.streaming import event_stream, unless_disconnected
 from server.context import ServerContext
 from server.request_body import limited
 from server.response_format import StrictModel, VoiceID
+from server.server_sent_events import DONE, event
 from server.speech_times import viseme_times, word_times
 from voice.asr import Segment
 from voice.audio.codec import PCM16, RECOGNITION_RATE

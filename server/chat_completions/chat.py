@@ -28,8 +28,9 @@ from server.chat_completions.requests import (
     tool_options,
 )
 from server.chat_completions.schema import ChatCompletionRequest
-from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
+from server.chat_completions.streaming import event_stream, merge, unless_disconnected
 from server.chat_completions.verbosity import with_verbosity
+from server.server_sent_events import DONE, event
 
 
 class ChatCompletions(TextEndpoint):

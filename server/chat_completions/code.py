@@ -28,8 +28,9 @@ from server.chat_completions.generation import (
 )
 from server.chat_completions.requests import RequestLimit, TextEndpoint, samplings
 from server.chat_completions.schema import ChatMessage, SamplingFields
-from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
+from server.chat_completions.streaming import event_stream, unless_disconnected
 from server.chat_completions.suggestion import SuggestionEnd, until_end
+from server.server_sent_events import DONE, event
 
 FIM_TOKENS, EDIT_TOKENS = 512, 1024
 """Inception's defaults for the length of a completion."""

@@ -25,9 +25,10 @@ from server.chat_completions.response_steps import ResponseSteps
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import NamedFunction, content_text
 from server.chat_completions.server_side_tools import ServerSideTools
-from server.chat_completions.streaming import event, event_stream, unless_disconnected
+from server.chat_completions.streaming import event_stream, unless_disconnected
 from server.chat_completions.verbosity import with_verbosity
 from server.context import ServerContext
+from server.server_sent_events import event
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
 from server.api_errors import APIError
+from server.server_sent_events import event, event_response
 
 T = TypeVar("T")
-
-DONE = "data: [DONE]\n\n"
-"""Ends a stream of events."""
-
-
-def event(data: Any, name: str | None = None) -> str:
-    """One event with JSON data."""
-    prefix = "" if name is None else f"event: {name}\n"
-    return f"{prefix}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
 async def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
@@ -43,8 +34,7 @@ async def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
             except APIError as error:
                 yield event(error.body())
 
-    # Proxies such as nginx would collect events before they pass them on.
-    return StreamingResponse(body(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+    return event_response(body())
 
 
 async def merge(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:

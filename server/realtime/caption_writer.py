@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from server.api_errors import APIError, guarded
 from server.auth import offered_keys
 from server.caption_broadcasts import CaptionBroadcast, CaptionBroadcasts, TooManyListeners
 from server.context import ServerContext
+from server.server_sent_events import event_response
 from voice import events
 from voice.captions import CaptionChange, CaptionTrack
 from voice.word_alignment import Word
@@ -102,6 +103,6 @@ def captions_route(context: ServerContext) -> Route:
             listening = broadcast.listen()
         except TooManyListeners as error:
             raise APIError(503, str(error), code="too_many_listeners", retry_after_s=30) from None
-        return StreamingResponse(listening, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return event_response(listening)
 
     return Route("/v1/captions/{id}", guarded(context.check_origin, listen))
