@@ -47,7 +47,7 @@ LAYERS = {
     ],
     "voice": [["audio"], [""]],
     "server": [
-        ["openmp", "processor", "security_headers", "budgets", "speech_times", "server_sent_events"],
+        ["openmp", "processor", "security_headers", "budgets", "speech_times", "server_sent_events", "mcp_access"],
         ["auth", "response_format", "request_body"],
         ["shared_store", "batch_store", "embedder"],
         ["observability", "access", "caption_broadcasts"],

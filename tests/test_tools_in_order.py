@@ -15,8 +15,9 @@ import pytest
 
 from agent.tools.server_tools import ServerTools, ToolSettings
 from chat.types import Tool
+from server.mcp_access import OWN_URL
 from server.realtime.configuration import default_config, updated_config
-from server.realtime.mcp_tools import MAX_LISTING_WAIT_S, OWN_URL
+from server.realtime.mcp_tools import MAX_LISTING_WAIT_S
 from tests.fakes import FakeLanguageModel
 from tests.server.live_server import connected, receive, serving
 from tests.server.realtime.conversation_client import Client, hold_conversation

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from agent.tool_loop import MAX_SECONDS
+from agent.tools.mcp_tool import McpTool
 from server.chat_completions.schema import (
     ContentPart,
     FunctionDefinition,
@@ -16,6 +17,7 @@ from server.chat_completions.schema import (
     Verbosity,
     check_tool_choice,
 )
+from server.mcp_access import is_wanted
 from server.response_format import AnyFormat, StrictModel
 
 
@@ -106,21 +108,9 @@ class ResponseMcpTool(StrictModel):
         names = (never and never.tool_names) or []
         return [name for name in names if name not in ((always and always.tool_names) or [])]
 
-    def allows(self, name: str, *, read_only: bool) -> bool:
+    def allows(self, tool: McpTool) -> bool:
         """Whether a tool may be called. Tools that would need approval may not."""
-        wanted = self.allowed_tools
-        if isinstance(wanted, McpToolFilter):
-            named = wanted.tool_names is None or name in wanted.tool_names
-            is_wanted = named and wanted.read_only in (None, read_only)
-        else:
-            is_wanted = wanted is None or name in wanted
-        return is_wanted and (self._unapproved is None or name in self._unapproved)
-
-    @property
-    def all_headers(self) -> dict[str, str]:
-        """The headers of requests to the server."""
-        headers = dict(self.headers or {})
-        return headers if self.authorization is None else {**headers, "Authorization": f"Bearer {self.authorization}"}
+        return is_wanted(self.allowed_tools, tool) and (self._unapproved is None or tool.name in self._unapproved)
 
 
 class NamedFunctionChoice(NamedFunction):

@@ -29,14 +29,12 @@ from server.chat_completions.generation import CollectedCall
 from server.chat_completions.response_output import Event, ResponseOutput
 from server.chat_completions.responses_schema import ResponseMcpTool
 from server.context import ServerContext
+from server.mcp_access import OWN_URL, declaration, request_headers
 
 if TYPE_CHECKING:
     from agent.tools.mcp_client import McpClient
 
 _log = logging.getLogger("rejoinder.server")
-
-OWN_URL = "rejoinder:tools"
-"""Stands for the server's own tools, as in the Realtime protocol."""
 
 CALL_TIMEOUT_S = 60.0
 """Of one call of an MCP server's tool; the server's own tools have limits of their own."""
@@ -88,7 +86,7 @@ class ServerSideTools:
             if config.server_url != OWN_URL:
                 from agent.tools.mcp_client import McpClient  # only where MCP servers are allowed
 
-                client = McpClient(config.server_url, config.all_headers)
+                client = McpClient(config.server_url, request_headers(config.headers, config.authorization))
                 self._stack.push_async_callback(client.close)
                 self._servers.append(_Server(config, client))
             elif context.tools is not None:
@@ -107,16 +105,15 @@ class ServerSideTools:
         await asyncio.gather(*(self._list(server) for server in self._servers))
         for server in self._servers:
             for tool in server.tools:
-                declaration = Tool(tool.name, tool.description, tool.input_schema)
                 if tool.name in self._functions or tool.name in self._of:
                     continue
                 try:
-                    await asyncio.to_thread(conversation.check_tools, [declaration])
+                    await asyncio.to_thread(conversation.check_tools, [declaration(tool)])
                 except ValueError as error:
                     _log.warning("the tool %r of an MCP server cannot be called: %s", tool.name, error)
                     continue
                 self._of[tool.name], self.labels[tool.name] = server, server.config.server_label
-                self.declarations.append(declaration)
+                self.declarations.append(declaration(tool))
         if self._own is not None:
             self._own.enable([name for name, server in self._of.items() if server.client is None])
 
@@ -127,7 +124,7 @@ class ServerSideTools:
             message = f"the tools of the MCP server {server.config.server_label!r} cannot be listed: {error}"
             raise APIError(424, message, "tools", error.kind) from None
         wanted = [tool for tool in listed if self._allowed is None or tool.name in self._allowed]
-        server.tools = [tool for tool in wanted if server.config.allows(tool.name, read_only=tool.read_only)]
+        server.tools = [tool for tool in wanted if server.config.allows(tool)]
 
     def _own_tools(self) -> list[McpTool]:
         """The server's own, except those that ask the user first: nobody is asked here."""

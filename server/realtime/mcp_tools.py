@@ -19,9 +19,10 @@ from agent.tools.conversation_tools import ConversationTools
 from agent.tools.mcp_tool import McpError, McpTool
 from chat.types import Tool
 from server.budgets import TOOL_LISTS, Kept, memory
+from server.mcp_access import OWN_URL, declaration, is_wanted, names, request_headers
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import McpApprovalResponseItem, item_object
-from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter
+from server.realtime.session_config import McpApprovalFilter, McpServer
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, new_id
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ _log = logging.getLogger("rejoinder.server")
 
 NOT_APPROVED = "The user did not approve this call, so it was not made."
 """The output of a call that the client refused."""
-
-OWN_URL = "rejoinder:tools"
-"""Stands for the server's own tools, where a client names an MCP server."""
 
 MAX_LISTING_WAIT_S = 2.0
 """How long a response waits for servers to list their tools. A server has 15 s to list them, but somebody waits for the
@@ -170,7 +168,7 @@ class McpTools:
         tools: dict[str, list[Tool]] = {}
         for server, tool in self._by_name().values():
             if own or server.client is not None:
-                tools.setdefault(server.config.server_label, []).append(_declaration(tool))
+                tools.setdefault(server.config.server_label, []).append(declaration(tool))
         return tools
 
     async def own_listed(self) -> None:
@@ -188,7 +186,7 @@ class McpTools:
 
     async def _can_call(self, tool: McpTool, label: str) -> bool:
         try:
-            await asyncio.to_thread(self._check_tools, [_declaration(tool)])
+            await asyncio.to_thread(self._check_tools, [declaration(tool)])
         except ValueError as error:
             _log.warning("the tool %r of the MCP server %r cannot be called: %s", tool.name, label, error)
             return False
@@ -199,14 +197,12 @@ class McpTools:
         found: dict[str, tuple[_Server, McpTool]] = {}
         for server in self._servers.values():
             for tool in server.tools.values():
-                if tool.name not in self._functions and _is_allowed(server.config.allowed_tools, tool):
+                if tool.name not in self._functions and is_wanted(server.config.allowed_tools, tool):
                     found.setdefault(tool.name, (server, tool))
         return found
 
     def _connect(self, label: str, config: McpServer) -> None:
-        headers = dict(config.headers or {})
-        if config.authorization is not None:
-            headers["Authorization"] = f"Bearer {config.authorization}"
+        headers = request_headers(config.headers, config.authorization)
         client = None if config.server_url == OWN_URL else self._new_client(config.server_url or "", headers)
         server = self._servers[label] = _Server(config, client)
         if client is None and self._own is not None and config.authorization:
@@ -379,27 +375,11 @@ def _own_tools(tools: ConversationTools | None) -> list[McpTool]:
     ]
 
 
-def _declaration(tool: McpTool) -> Tool:
-    return Tool(tool.name, tool.description, tool.input_schema)
-
-
-def _is_allowed(allowed: list[str] | McpToolFilter | None, tool: McpTool) -> bool:
-    if allowed is None:
-        return True
-    if isinstance(allowed, list):
-        return tool.name in allowed
-    return _names(allowed, tool) and allowed.read_only in (None, tool.read_only)
-
-
-def _names(selection: McpToolFilter, tool: McpTool) -> bool:
-    return selection.tool_names is None or tool.name in selection.tool_names
-
-
 def _needs_approval(required: Literal["always", "never"] | McpApprovalFilter | None, tool: McpTool) -> bool:
     """Approval is needed unless the client says that it is not. Whatever an MCP server says of its own tools, none
     counts as one that changes nothing."""
     if required is None or isinstance(required, str):
         return required != "never"
-    if required.always is not None and _names(required.always, tool):
+    if required.always is not None and names(required.always, tool):
         return True
-    return required.never is None or bool(required.never.read_only) or not _names(required.never, tool)
+    return required.never is None or bool(required.never.read_only) or not names(required.never, tool)

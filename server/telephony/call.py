@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agent.capture.keys import keys_message
+from server.mcp_access import OWN_URL
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.realtime.events import (
     ClientEvent,
@@ -27,7 +28,6 @@ from server.realtime.events import (
     SessionUpdate,
 )
 from server.realtime.items import MessageItem, Text
-from server.realtime.mcp_tools import OWN_URL
 from server.telephony.dialect import (
     FRAME_MS,
     BufferState,

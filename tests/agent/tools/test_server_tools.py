@@ -16,7 +16,7 @@ from agent.tools import function_tool, user_data
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Ask
-from server.realtime.mcp_tools import OWN_URL
+from server.mcp_access import OWN_URL
 from tests.fakes import FakeLanguageModel, FakeProgress, InlineExecutor
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 
