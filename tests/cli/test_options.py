@@ -11,7 +11,6 @@ from cli.options import as_arguments
 from model.hub.transfer import ModelUnavailable
 from server.serving.options import ModelOptions
 
-
 PANELS_OF_SERVE = {
     "Options": "yes config",
     "Network": "host port tls_cert tls_key tls_self_signed",
