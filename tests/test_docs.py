@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -27,7 +28,7 @@ _INLINE_CODE = re.compile(r"`(rejoinder [^`]+)`")
 def commands() -> dict[str, set[str]]:
     """Every command of the command line, such as `models list`, and the options that it accepts."""
 
-    def walk(command: object, name: str) -> Iterator[tuple[str, set[str]]]:
+    def walk(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
         yield name, {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         for child, subcommand in getattr(command, "commands", {}).items():
             yield from walk(subcommand, f"{name} {child}".strip())
