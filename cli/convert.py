@@ -242,7 +242,7 @@ def _load_int8(model: str) -> tuple[LoadedModel, Path]:
     """A base model with int8 weights, whose states a draft head reads, and its path."""
     loaded, path = load_base(model, "cpu")
     if loaded.decoder.precision != "int8":
-        raise ValueError("a draft head needs int8 weights: install llvmlite (`pip install rejoinder`)")
+        raise ValueError("a draft head needs int8 weights, and they need llvmlite: `pip install llvmlite`")
     return loaded, path
 
 

@@ -34,7 +34,7 @@ def test_the_example_configuration_is_valid_and_the_unit_uses_options_that_exist
         assert used and used <= options
 
 
-@pytest.mark.skipif(shutil.which("hadolint") is None, reason='hadolint is not installed: pip install "rejoinder[test]"')
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason='hadolint is not installed: pip install -e ".[test]"')
 def test_hadolint_accepts_the_dockerfile() -> None:
     done = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -50,7 +50,7 @@ def test_the_guide_says_why_checks_of_checkov_are_left_out() -> None:
 
 def test_bandit_finds_nothing_in_the_packages_that_serve() -> None:
     """At medium severity: the rest are asserts, subprocesses and random numbers."""
-    pytest.importorskip("bandit", reason='bandit is not installed: pip install "rejoinder[test]"')
+    pytest.importorskip("bandit", reason='bandit is not installed: pip install -e ".[test]"')
     packages = ["agent", "chat", "cli", "model", "server", "voice", "web"]
     options = ["-q", "-c", "pyproject.toml", "--severity-level", "medium", "-r", *packages]
     command = [sys.executable, "-m", "bandit", *options]
