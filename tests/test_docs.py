@@ -15,7 +15,10 @@ import typer
 from cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 README_LINES = 130
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -144,6 +147,27 @@ def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+def table_after(heading: str) -> list[list[str]]:
+    """The rows of the README's first table under a heading, without its own heading, as cells."""
+    section = (ROOT / "README.md").read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_every_word_about_another_project_links_to_its_documentation() -> None:
+    rows = table_after("Compared with others")
+    assert len(rows) > 5
+    unsourced = [cell for row in rows for cell in row[2:] if cell != "–" and "](https://" not in cell]
+    assert unsourced == []
+
+
+def test_every_figure_of_the_readme_has_a_machine_a_model_a_date_a_corpus_and_a_command() -> None:
+    rows = table_after("Figures")
+    assert len(rows) > 3
+    assert [row for row in rows if len(row) != 7 or not all(row)] == []
+    assert [row[4] for row in rows if not re.fullmatch(r"2\d{3}-\d\d-\d\d", row[4])] == []
 
 
 @pytest.mark.parametrize(
