@@ -21,20 +21,20 @@ from cli.convert_programs import conversation_of, programs_command
 from cli.convert_tune import tune_command
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
+from lab.convert.corpus import load_corpus
+from lab.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
+from lab.convert.generate_data import CorpusConfig, CorpusGenerator, normalized
+from lab.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
+from lab.convert.own_text import load_text, save_text, with_states
+from lab.convert.programs import read_examples
+from lab.convert.spoken_prompts import SpokenPrompt
+from lab.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
+from lab.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
+from lab.convert.train_call_gate import GateMetrics, train_call_gate
+from lab.convert.train_draft_head import HeadTraining, HeadTrainingConfig
+from lab.convert.train_request_classifier import RequestMetrics, train_request_classifier
+from lab.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from model.checkpoint.checkpoint import open_checkpoint
-from model.convert.corpus import load_corpus
-from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, CorpusGenerator, normalized
-from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
-from model.convert.own_text import load_text, save_text, with_states
-from model.convert.programs import read_examples
-from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
-from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
-from model.convert.train_call_gate import GateMetrics, train_call_gate
-from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
-from model.convert.train_request_classifier import RequestMetrics, train_request_classifier
-from model.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel, output_rows
