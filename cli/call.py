@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from rich.table import Table
 from cli.console import UserError, say, stdout, user_errors
 from lab.report.corpus import bounds_ms
 from lab.simulator.call import CallOutcome, CallPlan, place_call
-from lab.simulator.carriers import CARRIERS
+from lab.simulator.carriers import CARRIERS, CarrierName
 from lab.simulator.phone import NetworkConditions, with_token
 from voice.audio.codec import OUTPUT_RATE
 from voice.audio.wav import read_wav, write_wav
@@ -25,7 +24,6 @@ app = typer.Typer(add_completion=False)
 _MAX_LATENESS_MS = 20
 """If the microphone falls further behind its schedule, the machine is too busy to measure."""
 
-CarrierName = StrEnum("CarrierName", {name: name for name in CARRIERS})  # type: ignore[misc]
 _TWILIO = CarrierName("twilio")
 
 
