@@ -144,7 +144,7 @@ class ModelOptions(DiffusionOptions, title="Models"):
     drafts: Drafts = option(
         "auto",
         "What drafts: diffusion (a block drafter), recurrent (a draft head), masked (an adapter), none, or auto "
-        "(on a CPU diffusion, or recurrent where there is no block drafter; on a GPU masked).",
+        "(the first of these that there is for the model).",
     )
     turn_completion: _FileOrKeyword = option(
         "auto", "Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none."
