@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from agent.program.prompt import INSTRUCTIONS, program_messages
-from chat.types import Message
+from agent.program.prompt import INSTRUCTIONS
 from cli.console import stderr, stdout, user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from lab.convert.conversations import encode_responses
-from lab.convert.programs import EXAMPLES, ProgramExample, read_examples, varied
+from lab.convert.programs import EXAMPLES, conversation_of, read_examples, varied
 from lab.convert.text_training import TextTrainingConfig
 from lab.convert.train_prefix import PrefixTraining, share_right
 from model.engine.bundled import weights_checksum, weights_size
@@ -74,9 +73,3 @@ def programs_command(
         }  # fmt: skip
         training.prefix(about).save(file, base)
     stdout.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
-
-
-def conversation_of(example: ProgramExample) -> list[Message]:
-    """An example as a conversation: the prompt for its last program, and that program."""
-    *earlier, (said, program) = example
-    return [*program_messages((), earlier, said), Message("assistant", program)]

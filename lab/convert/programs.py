@@ -8,6 +8,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.program.prompt import program_messages
+from chat.types import Message
+
 EXAMPLES = Path(__file__).parent / "programs.txt"
 
 _UNPUNCTUATED = 0.15
@@ -34,6 +37,12 @@ def varied(example: ProgramExample, seed: int) -> ProgramExample:
     if random.Random(f"{seed} {example[0][0]}").random() >= _UNPUNCTUATED:
         return example
     return tuple((_unpunctuated(said), program) for said, program in example)
+
+
+def conversation_of(example: ProgramExample) -> list[Message]:
+    """An example as a conversation: the prompt for its last program, and that program."""
+    *earlier, (said, program) = example
+    return [*program_messages((), earlier, said), Message("assistant", program)]
 
 
 def _unpunctuated(said: str) -> str:
