@@ -23,9 +23,10 @@ from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.forward_batch import text_input
-from model.nn.kv_cache import KeyValueCache, dequantized
+from model.nn.kv_cache import KeyValueCache
 from model.nn.trained_prefix import load_trained_prefix
 from tests.model.gguf_files import write_gguf
+from tests.model.nn.int8_records import dequantized
 
 INSTRUCTIONS = Message("system", "hello to you and hello to you")
 ANSWERS = ("Paris", "the capital", "hello", "France is the capital", "you", "to you")

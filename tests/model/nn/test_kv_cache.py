@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.kv_cache import KeyValueCache, group_size, quantized, record_bytes
+from tests.model.nn.int8_records import dequantized
 
 CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
 
@@ -73,6 +74,6 @@ def test_an_int8_cache_rounds_to_levels_of_their_groups_scale(head_dim: int) -> 
     records = quantized(values, head_dim)
     assert records.shape == (3, record_bytes(head_dim))
     levels, scales = records[:, :head_dim], records[:, head_dim:].contiguous().view(torch.float32)
-    error = (levels.unflatten(-1, (-1, size)) * scales[..., None]).flatten(-2) - values
+    error = dequantized(records, head_dim) - values
     assert (error.abs() <= 0.51 * scales.repeat_interleave(size, -1)).all()
     assert levels.abs().amax() == 127
