@@ -144,7 +144,7 @@ class DecodingOptions(ClassifierOptions, title="Drafts and decoding"):
     drafts: Drafts = option(
         "auto",
         "What drafts: diffusion (a block drafter), recurrent (a draft head), masked (an adapter), none, or auto "
-        "(on a CPU diffusion, or recurrent where there is no block drafter; on a GPU masked).",
+        "(the first of these that there is for the model).",
     )
     decoding: DecodingMode | None = option(
         None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from cli import report
 from cli.main import app, load_command
-from cli.options import as_arguments
+from lab.report import new_run
+from lab.report.own_server import as_arguments
 from model.hub.transfer import ModelUnavailable
 from server.serving.options import ModelOptions
 
@@ -49,7 +49,7 @@ def test_several_voices_can_be_given_and_are_passed_on_to_another_server(monkeyp
         received.append(options)
         raise ModelUnavailable("there is none")
 
-    monkeypatch.setattr(report, "resolve_model", resolve)
+    monkeypatch.setattr(new_run, "resolve_model", resolve)
     assert "there is none" in CliRunner().invoke(app, ["report", *arguments]).output
     assert list(received[0].voice) == ["kokoro:bf_emma", "en_US-joe-medium"]
     assert sorted(as_arguments(received[0])) == sorted(arguments)
