@@ -92,8 +92,9 @@ _MIN_GROUPED_DIGITS = 6
 _GROUP_DIGITS = range(3, 6)
 """Digits of the first group of a number."""
 
-_TELEPHONE_DIGITS = (10, 11)
-"""A dictated number of so many digits is most likely a telephone number, and complete."""
+_TELEPHONE_DIGITS, _LAST_GROUP_DIGITS = 10, (1, 2, 4, 7, 10)
+"""A dictated number of so many digits whose last group has so many is most likely a whole telephone number, and so is
+one with a digit more that begins with 0 or 1."""
 
 _WHOLE: Mapping[str, tuple[int, ...]] = {
     "card": (15, 16), "zip": (5, 9), "account": (), "iban": (), "serial": (), "tracking": ()
@@ -230,10 +231,12 @@ def is_dictating(text: str) -> bool:
 
 
 def _looks_like_a_group(words: list[str]) -> bool:
-    """Whether the last word may be the first digits of a telephone number: "415", "It's 9383", "on 07405"."""
+    """Whether the last word may begin a number that is said in groups: "415", "It's 9383", "on 07405", "LD63"."""
     last = words[-1]
-    if not last.isdigit() or len(last) not in _GROUP_DIGITS:
-        return False
+    if not last.isdigit():
+        return last[0].isalpha() and last[-1].isdigit() and len(last) in _GROUP_DIGITS
+    if len(last) not in _GROUP_DIGITS:
+        return len(last) == 2 and last[0] == "0"
     is_year = len(last) == 4 and last[:2] in ("18", "19", "20")
     return len(last) == 3 or last[0] == "0" or (len(words) <= 2 and not is_year)
 
@@ -243,7 +246,10 @@ def _ends_in_whole_number(text: str) -> bool:
     words = _words(text)
     if not _WHOLE.keys().isdisjoint(words):
         return _ends_in_number_of(text, _WHOLE)
-    return _trailing_digits(words)[1] in _TELEPHONE_DIGITS
+    spoken, digits = _trailing_digits(words)
+    if digits == _TELEPHONE_DIGITS + 1:
+        return words[-spoken][0] in "01o"
+    return digits == _TELEPHONE_DIGITS and len(words[-1]) in _LAST_GROUP_DIGITS
 
 
 def _ends_in_number_of(text: str, lengths: Mapping[str, tuple[int, ...]]) -> bool:
@@ -256,7 +262,7 @@ def _ends_in_number_of(text: str, lengths: Mapping[str, tuple[int, ...]]) -> boo
 def _trailing_digits(words: list[str]) -> tuple[int, int]:
     """How many words at the end are digits or spelled letters, and how many digits they are."""
     trailing = list(itertools.takewhile(_is_digit, reversed(words)))
-    return len(trailing), sum(len(word) if word not in _DIGIT_WORDS else 1 for word in trailing)
+    return len(trailing), sum(_num_digits(word) for word in trailing)
 
 
 def is_backchannel(text: str) -> bool:
@@ -299,9 +305,16 @@ def _words(text: str) -> list[str]:
     return [word for word in re.split(r"[^\w']+", text.lower()) if word]
 
 
+def _num_digits(word: str) -> int:
+    """The digits, or spelled letters, of a word that `_is_digit`."""
+    if word in _DIGIT_WORDS:
+        return 1
+    return sum(map(str.isdigit, word.replace("o", "0"))) or 1
+
+
 def _is_digit(word: str) -> bool:
-    """Whether this is a number in digits ("o2o" as well), a digit's name or a spelled letter."""
-    return word.replace("o", "0").isdigit() or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
+    """Whether this has digits ("o2o", "ld63"), or is a digit's name or a spelled letter."""
+    return any(map(str.isdigit, word)) or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
 
 
 def _log_odds(probability: float) -> float:

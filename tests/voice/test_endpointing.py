@@ -79,6 +79,9 @@ def test_the_probability_from_the_audio_changes_the_wait() -> None:
         ("It's 9383.", True),
         ("It's 1984.", False),
         ("Call me on 07405.", True),
+        ("It expires 09.", True),
+        ("The plate is LD63.", True),
+        ("It's JD 002 2576 183.", True),  # ten digits, but no telephone number ends in three
         ("What is two plus two", False),
         ("What is 15 times 3?", False),
         ("I have two", False),
