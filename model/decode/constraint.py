@@ -199,5 +199,4 @@ def draft_after(draft: Draft, forced: Sequence[int]) -> Draft:
     count = len(forced)
     if draft.tokens[:count] != tuple(forced):
         return NO_DRAFT
-    distributions = None if draft.distributions is None else draft.distributions[count:]
-    return Draft(draft.tokens[count:], distributions, draft.confidence[count:], draft.origin)
+    return Draft(draft.tokens[count:], draft.confidence[count:], draft.origin)

@@ -150,8 +150,6 @@ class SpeculativeDecoder:
         settings = self._draft_settings()
         if self._reads_prompt:
             settings = DraftSettings(max_guessed=settings.max_guessed)
-        if self._sampler.sampling.temperature and self._draft.tokens:
-            settings = replace(settings, max_copied=0, max_guessed=0)  # sampling with drafts ignores copied tokens
         remaining = min(remaining, self._context - len(self._cache.tokens) - len(self._certain)) - 1
         guess: tuple[int, ...] = ()
         if self._constraint is not None and settings.max_guessed:
@@ -162,7 +160,7 @@ class SpeculativeDecoder:
             draft = self._draft_with_head(settings.worth_drafting, remaining, settings.max_steps)
         draft = self._ending(draft.first(remaining))
         origin: DraftOrigin = "grammar" if guess else "copied"
-        found = self._ending(Draft(copied, None, self._chances(copied, guess), origin))
+        found = self._ending(Draft(copied, self._chances(copied, guess), origin))
         num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
         if settings.linear and self._draft.tokens:
             num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
@@ -189,7 +187,8 @@ class SpeculativeDecoder:
         if self._first_logits is not None:
             accepted, scores = self._choose(self._first_logits, result)
         else:
-            accepted = result if self._attached is not None else self._accept(result)
+            position = len(self._cache.tokens) + len(self._certain)
+            accepted = result if self._attached is not None else self._accept(result, position)
             accepted = self._clip(accepted)
             scores = self._scores(result, accepted)
             if self._attached is not None:
@@ -237,7 +236,7 @@ class SpeculativeDecoder:
         chosen = self._constraint.choose(logits)
         if chosen is None:
             self._step = VerificationStep(self._last_token)
-            accepted = replace(self._accept(first), kept_rows=())
+            accepted = replace(self._accept(first, len(self._cache.tokens) - 1), kept_rows=())
             rows: list[int] = [0]
         else:
             rows = [0, *tree.rows(chosen)[:-1]]
@@ -277,17 +276,21 @@ class SpeculativeDecoder:
             lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others),
             max_steps,
         )
-        return Draft(drafts, None, confidence, self._draft_head.origin)
+        return Draft(drafts, confidence, self._draft_head.origin)
 
-    def _accept(self, logits: torch.Tensor) -> VerificationResult:
-        """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties."""
+    def _accept(self, logits: torch.Tensor, position: int) -> VerificationResult:
+        """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties.
+
+        Args:
+            position: of the last token in the text.
+        """
         if not self._step.only_drafts:
             with torch.inference_mode():  # the logits were computed in it
                 if self._constraint is not None and self._restrict(logits, self._constraint):
                     return VerificationResult((), (), NO_DRAFT)
                 if self._bias.active:
                     self._bias.apply(logits, self._step.draft.tokens, self._step.copied)
-        return accept(self._step, logits, self._sampler)
+        return accept(self._step, logits, self._sampler, position)
 
     def _restrict(self, logits: torch.Tensor, constraint: Constraint) -> bool:
         """Apply the constraint. Returns whether it has options, which are scored before anything is accepted."""

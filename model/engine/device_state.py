@@ -172,7 +172,7 @@ def read_result(
     tokens, rest = row[2 : 2 + state.max_tokens], row[2 + state.max_tokens :]
     confidence = (part / CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
     drafted = num_drafts and not (copies_accepted and origin == "masked")
-    draft = Draft(tuple(rest[:num_drafts]), None, tuple(confidence), origin) if drafted else NO_DRAFT
+    draft = Draft(tuple(rest[:num_drafts]), tuple(confidence), origin) if drafted else NO_DRAFT
     return VerificationResult(tuple(tokens[: accepted + 1]), tuple(range(accepted + 1)), draft)
 
 
