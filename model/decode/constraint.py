@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,6 +21,21 @@ _MAX_FORCED = 64
 _SHORT_VALUE = 4
 """Tokens of a value after which its end is no longer guessed. Most values of calls and forms are that short; in a
 longer text the guess is hardly ever right, and its rows are not free."""
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """What a constraint does to the logits of a row, told before they are known.
+
+    Attributes:
+        allowed: what may be chosen; None if anything may.
+        lowered: tokens [vocabulary] bool whose logits are lowered first; None if none are.
+        by: how much, in nats.
+    """
+
+    allowed: Allowed | None = None
+    lowered: npt.NDArray[np.bool_] | None = None
+    by: float = 0.0
 
 
 class Constraint:
@@ -84,9 +102,24 @@ class Constraint:
             for count, allowed in enumerate(self._matcher.along(copied)[1:], 1):
                 self._mask(logits[count + len(draft)], allowed, copied[:count])
 
+    def rules(self, draft: Sequence[int]) -> list[RowRule]:
+        """What `restrict` does to the row before the first of these drafts, after it, and so on, as far as that does not
+        depend on logits; empty if that of the first row does."""
+        rules: list[RowRule] = []
+        for row, allowed in enumerate([] if self._matcher is None else self._matcher.along(draft)):
+            rule = self._rule(allowed, draft[:row])
+            if rule is None:
+                break
+            rules.append(rule)
+        return rules
+
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         """Restrict one row, which follows these drafts, in place."""
         mask_logits(logits, allowed)
+
+    def _rule(self, allowed: Allowed, drafted: Sequence[int]) -> RowRule | None:
+        """What `_mask` does; None if that depends on the logits."""
+        return RowRule(allowed)
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """How many of these drafts come before the first one that is not allowed."""
@@ -160,6 +193,10 @@ class OpeningConstraint(Constraint):
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         if self._matcher is not None and not self._matcher.is_end(allowed):
             super()._mask(logits, allowed, drafted)
+
+    def _rule(self, allowed: Allowed, drafted: Sequence[int]) -> RowRule | None:
+        at_end = self._matcher is not None and self._matcher.is_end(allowed)
+        return RowRule() if at_end else super()._rule(allowed, drafted)
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """See `Constraint`: anything is allowed after the end of the grammar."""
