@@ -103,8 +103,8 @@ class Constraint:
                 self._mask(logits[count + len(draft)], allowed, copied[:count])
 
     def rules(self, draft: Sequence[int]) -> list[RowRule]:
-        """What `restrict` does to the row before the first of these drafts, after it, and so on, as far as that does not
-        depend on logits; empty if that of the first row does."""
+        """What `restrict` does to the row before the first of these drafts, to the one after it, and so on, as far as
+        that does not depend on logits; empty if that of the first row does."""
         rules: list[RowRule] = []
         for row, allowed in enumerate([] if self._matcher is None else self._matcher.along(draft)):
             rule = self._rule(allowed, draft[:row])

@@ -1,5 +1,5 @@
-"""Steps that the device takes whole, as decoding sees them (`engine/cuda_graph.py` takes them), and what it is told about
-the choice of their tokens. `speculative.py` decides which steps it takes."""
+"""Steps that the device takes whole (`engine/cuda_graph.py`), as decoding sees them, and what it is told about the
+choice of their tokens. `speculative.py` decides which steps it takes."""
 
 from __future__ import annotations
 

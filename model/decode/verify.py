@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from model.decode.draft import NO_DRAFT, Draft
+from model.decode.log_probabilities import TokenLogProbability
 from model.decode.sampling import Sampler, greedy_tokens, token_probabilities
 from model.nn.forward_batch import MASK, ForwardInput
 from model.nn.kv_cache import KeyValueCache
@@ -106,11 +107,13 @@ class VerificationResult:
         committed: tokens that are now final, at least one.
         kept_rows: the rows that hold the keys and values of the last token and of all committed tokens but the newest.
         draft: tokens that may follow.
+        log_probabilities: of the committed tokens, if the device has computed them.
     """
 
     committed: tuple[int, ...]
     kept_rows: tuple[int, ...]
     draft: Draft
+    log_probabilities: tuple[TokenLogProbability, ...] = ()
 
 
 def accept(step: VerificationStep, logits: Tensor, sampler: Sampler, position: int = 0) -> VerificationResult:

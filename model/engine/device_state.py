@@ -138,6 +138,12 @@ class DeviceState:
         self.drafts[slots] = padded
         result[:, 2 + self.max_tokens :] = torch.cat((padded, _padded(_stored(confidence), self.max_drafts)), 1)
 
+    @torch.inference_mode()
+    def replace_drafts(self, slots: list[int], drafts: list[list[int]]) -> None:
+        """Give conversations other drafts for their next step, equally many each."""
+        device, count = self.drafts.device, len(drafts[0])
+        self.drafts[torch.tensor(slots, device=device), :count] = torch.tensor(drafts, device=device).view(-1, count)
+
     def look_up(self, slots: Tensor, bucket: int) -> None:
         """Copy what followed the newest n-gram's previous occurrence (as `NgramLookup` does on the host), among the
         first `bucket` tokens of the conversations."""

@@ -48,7 +48,11 @@ class TokenChoice:
         self.top_k, self.num_top = (torch.zeros(slots, dtype=torch.long, device=device) for _ in range(2))
         self.uniforms = torch.zeros(slots, positions, device=device)
         pinned = device.type == "cuda"
-        shapes = ((rows + _MASK_SETS, -(-vocabulary // 32)), torch.int32), ((2, rows), torch.long), ((rows,), torch.float32)
+        shapes = (
+            ((rows + _MASK_SETS, -(-vocabulary // 32)), torch.int32),
+            ((2, rows), torch.long),
+            ((rows,), torch.float32),
+        )
         self.masks, numbers, self.by = (torch.zeros(size, dtype=kind, device=device) for size, kind in shapes)
         self.rules, self.lowered = numbers.fill_(ANY)
         self._numbers, self._vocabulary, self._has_rules = numbers, vocabulary, False
@@ -102,7 +106,7 @@ class TokenChoice:
         self.by.copy_(self._host[2], non_blocking=True)
 
     def choose(self, logits: Tensor, slots: Tensor, positions: Tensor, scores: Tensor) -> Predictions:
-        """What each row of a step chooses. The first rows are clean; the noise rows after them take the likeliest token.
+        """What each row of a step chooses. The first rows are clean; noise rows after them take the likeliest token.
 
         Args:
             logits: [rows, vocabulary] float32. They may be changed.
@@ -137,12 +141,14 @@ class TokenChoice:
         return bits.flatten(1)[:, : self._vocabulary].bool()
 
 
-def read_scores(row: Tensor, token: int, num_top: int) -> TokenLogProbability:
-    """The log probability of a token, from its row of `scores` on the host."""
-    values = row[: 1 + MAX_TOP].view(torch.float32).tolist()
-    ids = row[1 + MAX_TOP :].tolist()
-    top = zip(ids[:num_top], values[1 : 1 + num_top], strict=True)
-    return TokenLogProbability(token, values[0], tuple((one, value) for one, value in top if value > -torch.inf))
+def read_scores(scores: Tensor, tokens: Sequence[int], num_top: int) -> tuple[TokenLogProbability, ...]:
+    """The log probabilities of tokens, from their rows of `TokenChoice.choose`'s scores on the host."""
+    found = []
+    for token, row in zip(tokens, scores, strict=False):
+        value, *values = row[: 1 + num_top].view(torch.float32).tolist()
+        top = zip(row[1 + MAX_TOP :].tolist(), values, strict=False)
+        found.append(TokenLogProbability(token, value, tuple((one, high) for one, high in top if high > -torch.inf)))
+    return tuple(found)
 
 
 def forbidden_token(rule: RowRule) -> int:
