@@ -10,25 +10,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from chat.types import Message
 from model.decode.constraint import Constraint
+from model.decode.device_steps import TokenSettings
+from model.decode.draft import NO_DRAFT
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import TokenLogProbability
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
+from model.engine import engine as engine_module
 from model.engine.batch_step import BatchStep
+from model.engine.conversation import Conversation
 from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
 from model.engine.device_state import DeviceState
+from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
+from model.engine.token_choice import TokenChoice
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.forward_batch import num_features
 from model.nn.kv_cache import KeyValueCache
 from model.nn.kv_slab import KeyValueSlab
+from tests.model.dialogues import SYSTEM, at_the_same_time, collect_progress, committed_text
+from tests.model.engine.recorded_graphs import use_recorded_graphs
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 CASES, TOGETHER, TOKENS, DRAFTS, CONTEXT = 200, 8, 14, 3, 120
@@ -203,3 +213,44 @@ def test_the_text_is_that_of_the_eager_path(varied_qwen2: Path, monkeypatch: pyt
                     assert [v for _, v in one.top] == pytest.approx([v for _, v in other.top], abs=1e-3)
     assert equal == CASES and steps[True] > 200 and steps[False] > 5 and committed[True] > 500
     print(steps, committed)
+
+
+async def test_replayed_steps_choose_what_the_eager_path_does(
+    varied_qwen2: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversation that samples, one with a grammar and a plain one share captured steps."""
+    graphs = use_recorded_graphs(monkeypatch)
+    monkeypatch.setitem(engine_module._MAX_SLOTS, "cpu", 3)
+    replaying, hello = Engine(lambda: with_drafter(varied_qwen2), cuda_graphs=True), Message("user", "hello to you")
+    options: list[dict[str, Any]] = [
+        {"sampling": Sampling(0.9, top_p=0.9, seed=4), "top_log_probabilities": 2},
+        {"sampling": Sampling(0.7, seed=5), "grammar": GRAMMARS[1]},
+        {},
+    ]
+    try:
+        started = graphs.num_replayed
+        found = await at_the_same_time(
+            replaying,
+            *(collect_progress(Conversation(replaying), SYSTEM, hello, max_tokens=20, **one) for one in options),
+        )
+        assert graphs.num_replayed - started > 10
+        for one, progress in zip(options, found, strict=True):
+            alone = await collect_progress(Conversation(engine), SYSTEM, hello, max_tokens=20, **one)
+            assert committed_text(progress) == committed_text(alone)
+            assert [s.text for p in progress for s in p.scores] == [s.text for p in alone for s in p.scores]
+    finally:
+        replaying.close()
+
+
+def test_where_choices_cannot_be_captured_they_take_the_eager_path(
+    varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_recorded_graphs(monkeypatch)
+    monkeypatch.setattr(TokenChoice, "choose", lambda *arguments: torch.empty(0).item())  # what a capture cannot do
+    runner = new_runner(with_drafter(varied_qwen2), 1)
+    runner.warm_up()
+    assert "sampling and log probabilities are not captured" in caplog.text and runner.choice is None
+    cache = runner._slab.new_cache()
+    runner._decoder.forward([1, 2, 3], cache, logits="none")
+    assert runner.attach(cache, 4, NO_DRAFT, TokenSettings(Sampler(), 0)) is None
+    assert runner.attach(cache, 4, NO_DRAFT) is not None
