@@ -17,7 +17,11 @@ from model.decode.device_steps import MAX_TOP, TokenSettings
 from model.decode.log_probabilities import TokenLogProbability
 from model.decode.sampling import token_at
 from model.engine.device_state import DeviceState
+from model.engine.fused_bookkeeping import Launch
 from model.nn.step_pass import Predictions
+
+_BLOCK = 2048
+"""Tokens that a program of the kernel reads at a time."""
 
 ANY = -1
 """The rule of a row that may choose any token. A mask's number is its rule, and -2 - t allows token t alone."""
@@ -33,6 +37,7 @@ class TokenChoice:
         rows: rows of a step that can have a rule, at most.
 
     Attributes:
+        launch: starts kernels; plain PyTorch chooses without it.
         temperature, top_p: [slots] float32.
         top_k, num_top: [slots] int64; 0 for all tokens, and for no log probabilities.
         uniforms: [slots, positions] float32, the random number of each position of the text.
@@ -41,7 +46,8 @@ class TokenChoice:
         lowered, by: [rows] int64 and float32, whose logits are lowered (a mask, or -1), and how much.
     """
 
-    def __init__(self, state: DeviceState, vocabulary: int, rows: int) -> None:
+    def __init__(self, state: DeviceState, vocabulary: int, rows: int, launch: Launch | None = None) -> None:
+        self.launch = launch
         slots, positions = state.history.shape
         self._device = device = state.history.device
         self.temperature, self.top_p = (torch.zeros(slots, device=device) for _ in range(2))
@@ -112,8 +118,23 @@ class TokenChoice:
             logits: [rows, vocabulary] float32. They may be changed.
             slots, positions: [rows] int64, of the rows' tokens.
             scores: [clean rows, 1 + 2 × MAX_TOP] int32, gets of each clean row the bits of its token's log probability
-                and of the highest ones, and their tokens.
+                and of the highest ones, and their tokens, if its conversation wants them.
         """
+        if self.launch is None:
+            return self.in_pytorch(logits, slots, positions, scores)
+        from model.nn.gpu import choice_kernels
+
+        tokens, confidence = torch.empty_like(slots), logits.new_empty(len(slots))
+        self.launch(
+            choice_kernels.choose, (len(slots),),
+            logits, slots, positions, self.masks, self.rules, self.lowered, self.by, self.temperature, self.top_k,
+            self.top_p, self.num_top, self.uniforms, tokens, confidence, scores, self._vocabulary, self.masks.shape[1],
+            self.uniforms.shape[1], len(scores), TOP=MAX_TOP, BLOCK=_BLOCK,
+        )  # fmt: skip
+        return Predictions(tokens, confidence)
+
+    def in_pytorch(self, logits: Tensor, slots: Tensor, positions: Tensor, scores: Tensor) -> Predictions:
+        """`choose` without the kernel. Scores are of all conversations."""
         clean, most = len(scores), min(MAX_TOP, self._vocabulary)
         rules, lowered, slots = self.rules[:clean], self.lowered[:clean], slots[:clean]
         rows = logits[:clean] - torch.where(lowered >= 0, self.by[:clean], 0.0)[:, None] * self._bits(lowered)
