@@ -189,7 +189,8 @@ class CUDAGraphRunner:
         self.step_seconds: dict[int, float] = {}
         self._steps: dict[tuple[int, int, bool], BatchStep] = {}
         self.chosen_drafts, rows = max_drafts, (max_drafts + 1) * slab.num_slots
-        self.choice: TokenChoice | None = TokenChoice(self.state, decoder.config.vocab_size, rows)
+        self.choice: TokenChoice | None
+        self.choice = TokenChoice(self.state, decoder.config.vocab_size, rows, self._launch_kernel)
         self._pending: deque[_PendingStep] = deque()
         self._in_flight = 2
 
@@ -248,6 +249,7 @@ class CUDAGraphRunner:
             return
         pool = None
         self._check_bookkeeping()
+        self._check_choice()
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
@@ -272,7 +274,7 @@ class CUDAGraphRunner:
                 for bucket in reversed(self.buckets):
                     pool = self.batch_step(size, self.num_drafts[size], choosing=True).capture(bucket, pool)
         except Exception as problem:  # of Triton, its compiler, the driver, or too little memory
-            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            reason = _first_line(problem)
             _log.warning("grammars, sampling and log probabilities are not captured, so they take longer: %s", reason)
             self.choice = None
             self._steps = {key: step for key, step in self._steps.items() if not key[2]}
@@ -284,13 +286,24 @@ class CUDAGraphRunner:
             agree = all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes)
             reason = "their results differ from PyTorch's"
         except Exception as problem:  # of Triton, its compiler, the driver
-            agree, reason = False, (str(problem).splitlines() or [type(problem).__name__])[0]
+            agree, reason = False, _first_line(problem)
         if not agree:
             _log.warning("the kernels around a step cannot be used here, so steps take longer: %s", reason)
             self._launch_kernel = None
             self._steps.clear()
             for part in (*self.state.parts, self.state.keys_values):
                 part.zero_()
+
+    def _check_choice(self) -> None:
+        """Choose tokens in plain PyTorch if the kernel fails, or chooses others here."""
+        assert self.choice is not None
+        try:
+            agrees, reason = self.choice.agrees(), "its tokens differ from PyTorch's"
+        except Exception as problem:  # of Triton, its compiler, the driver
+            agrees, reason = False, _first_line(problem)
+        if not agrees:
+            _log.warning("the kernel that chooses tokens cannot be used here, so grammars take longer: %s", reason)
+            self.choice.launch = None
 
     def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
         """Choose the number of drafts for each size of a batch.
@@ -386,6 +399,10 @@ def _fillers(member: Attachment, count: int) -> list[int]:
     """What fills up the drafts of a restricted conversation: first a token that its step cannot choose."""
     missing = count - len(member.drafts)
     return [forbidden_token(member.rules[-1]), *[0] * (missing - 1)] if missing > 0 else []
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
 def _powers_of_two(smallest: int, end: int) -> list[int]:

@@ -155,6 +155,36 @@ class TokenChoice:
         confidence = (noise.values - logits[clean:].logsumexp(-1)).exp()
         return Predictions(torch.cat((tokens, noise.indices)), torch.cat((chosen[:, 0].exp(), confidence)))
 
+    @torch.inference_mode()
+    def agrees(self) -> bool:
+        """Whether the kernel chooses what plain PyTorch does, for random logits, rules and settings. Resets them."""
+        if self.launch is None:
+            return True
+        draw, rows, slots = torch.Generator().manual_seed(0), min(16, len(self.rules)), len(self.temperature)
+        settings = (self.temperature, self.top_p, self.top_k, self.num_top)
+        for part, values in zip(settings, ((0.7, 0.0, 1.3), (0.9, 1.0, 1.0, 0.4), (0, 40), (4, 1)), strict=True):
+            part.copy_(torch.tensor([values[slot % len(values)] for slot in range(slots)]))
+        self.uniforms.copy_(torch.rand(self.uniforms.shape, generator=draw))
+        self.masks.copy_(torch.randint(-(2**31), 2**31, self.masks.shape, generator=draw))
+        self.rules[:rows] = torch.tensor([(ANY, 0, -7, 1)[row % 4] for row in range(rows)])
+        self.lowered[:rows], self.by[:rows] = (torch.arange(rows) % 3 - 1).to(self._device), 1.5
+        logits = 3 * torch.randn(rows, self._vocabulary, generator=draw).to(self._device)
+        of_rows, positions = (torch.arange(rows, device=self._device) % size for size in (slots, 7))
+        found = []
+        try:
+            for choose in (self.choose, self.in_pytorch):
+                scores = torch.zeros(rows, 1 + 2 * MAX_TOP, dtype=torch.int32, device=self._device)
+                made = choose(logits.clone(), of_rows, positions, scores)
+                found.append((made.tokens, torch.stack((made.confidence, scores[:, 0].view(torch.float32)))))
+        finally:
+            for part in (*settings, self.uniforms, self.masks, self.by):
+                part.zero_()
+            self._numbers.fill_(ANY)
+        (tokens, chances), (expected, expected_chances) = found
+        same = tokens == expected  # sums in another order may choose a neighbouring token
+        close = torch.isclose(chances, expected_chances, rtol=1e-3, atol=1e-5)[:, same]
+        return int((~same).sum()) <= rows // 8 and bool(close.all())
+
     def _bits(self, masks: Tensor) -> Tensor:
         """The tokens of masks [rows]: [rows, vocabulary] bool."""
         words = self.masks[masks.clamp(min=0)]

@@ -109,7 +109,7 @@ def choose(
         out = scores + row * (1 + 2 * TOP)
         tl.store(out, chance.to(tl.int32, bitcast=True))
         newest, place = tl.full((), float("inf"), tl.float32), tl.full((), -1, tl.int32)
-        for number in range(0, num_top.to(tl.int32) - 1):
+        for number in range(num_top.to(tl.int32) - 1):
             best, where = tl.full((BLOCK,), float("-inf"), tl.float32), tl.full((BLOCK,), 0, tl.int32)
             for start in range(0, columns, BLOCK):
                 n = start + tl.arange(0, BLOCK)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.constraint import RowRule
 from model.decode.device_steps import MAX_TOP, TokenSettings
 from model.decode.sampling import Sampler, Sampling
-from model.engine.token_choice import TokenChoice, read_scores
+from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
+from model.engine.token_choice import ANY, TokenChoice, read_scores
+from model.nn.decoder import Decoder
+from model.nn.kv_slab import KeyValueSlab
 
 pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
 
@@ -56,3 +61,27 @@ def test_the_kernel_chooses_what_plain_pytorch_does(seed: int) -> None:
                 assert kernel.value == pytest.approx(pytorch.value, abs=1e-4)
                 assert sorted(token for token, _ in kernel.top) == sorted(token for token, _ in pytorch.top)
                 assert [v for _, v in kernel.top] == pytest.approx([v for _, v in pytorch.top], abs=1e-4)
+
+
+@pytest.mark.parametrize("broken", ["", "raises", "chooses others"])
+def test_a_kernel_that_is_wrong_here_is_not_used(
+    tiny_qwen2: Path, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32")
+    slab = KeyValueSlab(decoder.config, decoder.dtype, decoder.device, 3, slot_capacity(100, 0, 0))
+    runner = CUDAGraphRunner(decoder, None, 0, slab)
+    assert runner.choice is not None
+    launch = TritonOperations(decoder.device).launch
+
+    def wrong(kernel: object, grid: tuple[int, ...], *arguments: object, **constants: object) -> None:
+        if broken == "raises":
+            raise RuntimeError("no kernel image is available")
+        launch(kernel, grid, *arguments, **constants)
+        if broken:
+            arguments[12].sub_(1)  # type: ignore[attr-defined]
+
+    runner.choice.launch = wrong
+    runner._check_choice()
+    assert (runner.choice.launch is None) == bool(broken)
+    assert ("the kernel that chooses tokens cannot be used here" in caplog.text) == bool(broken)
+    assert not runner.choice.temperature.any() and (runner.choice.rules == ANY).all()

@@ -64,16 +64,28 @@ def test_a_greedy_step_has_few_nodes(
     monkeypatch: pytest.MonkeyPatch, config: DecoderConfig, most: int, batch: int
 ) -> None:
     """Without drafts of a head: all of a step, from the state of the one before to the result for the host."""
+    assert counted_nodes(monkeypatch, config, batch) <= most
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_a_step_that_chooses_tokens_has_at_most_25_nodes_more(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    """With sampling, masks of grammars and log probabilities. The kernel chooses, so it is hardly any."""
+    choosing = counted_nodes(monkeypatch, QWEN_05B, batch, choosing=True)
+    assert choosing <= counted_nodes(monkeypatch, QWEN_05B, batch) + 2
+
+
+def counted_nodes(monkeypatch: pytest.MonkeyPatch, config: DecoderConfig, batch: int, *, choosing: bool = False) -> int:
     operations = RecordingOperations()
     monkeypatch.setattr(cuda_graph, "select_pass", lambda *arguments: FusedPass(*arguments[:4]))
     decoder = meta_decoder(config, torch.bfloat16)
     model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder, adapter=None)
     runner, slab = new_runner(model, 0, 7, 1024, 64, operations)
-    runner.batch_step(batch, 0).run(slab.capacity)  # what is made once is not counted
+    step = runner.batch_step(batch, 0, choosing=choosing)
+    step.run(slab.capacity)  # what is made once is not counted
     operations.launches.clear()
     with torch.inference_mode(), CountedOperations() as others:
-        runner.batch_step(batch, 0).run(slab.capacity)
-    assert len(operations.launches) + others.count <= most
+        step.run(slab.capacity)
+    return len(operations.launches) + others.count
 
 
 def test_the_least_time_is_that_of_the_bytes_and_of_the_nodes() -> None:
