@@ -32,7 +32,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B
-from lab.benchmarks.gpu_acceptance.recording import Launch, recorded_pass
+from lab.benchmarks.gpu_acceptance.recording import Launch, recorded_choice, recorded_pass
 
 _MODELS = {"0.5b": QWEN_05B, "1.5b": QWEN_15B}
 
@@ -96,9 +96,8 @@ def _distinct(model: str, batches: Sequence[int], weights: Sequence[str]) -> Ite
     for batch, kind in itertools.product(batches, weights):
         drafts, copies = _STEPS[batch]
         stored = kind == "stored"
-        for launch in recorded_pass(
-            _MODELS[model], torch.bfloat16, drafts, copies, _RANK, _CAPACITY, batch, stored=stored
-        ):
+        launches = recorded_pass(_MODELS[model], torch.bfloat16, drafts, copies, _RANK, _CAPACITY, batch, stored=stored)
+        for launch in (*launches, *recorded_choice(_MODELS[model], torch.bfloat16, drafts, batch, stored=stored)):
             key = (launch.name, str(_source(launch).constants))
             if key not in seen:
                 seen.add(key)

@@ -20,7 +20,7 @@ from model.engine.device_state import DeviceState
 from model.engine.fused_bookkeeping import Launch
 from model.nn.step_pass import Predictions
 
-_BLOCK = 2048
+_BLOCK = 4096
 """Tokens that a program of the kernel reads at a time."""
 
 ANY = -1
@@ -129,7 +129,7 @@ class TokenChoice:
             choice_kernels.choose, (len(slots),),
             logits, slots, positions, self.masks, self.rules, self.lowered, self.by, self.temperature, self.top_k,
             self.top_p, self.num_top, self.uniforms, tokens, confidence, scores, self._vocabulary, self.masks.shape[1],
-            self.uniforms.shape[1], len(scores), TOP=MAX_TOP, BLOCK=_BLOCK,
+            self.uniforms.shape[1], len(scores), TOP=MAX_TOP, BLOCK=_BLOCK, num_warps=8,
         )  # fmt: skip
         return Predictions(tokens, confidence)
 

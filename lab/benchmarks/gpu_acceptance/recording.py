@@ -13,7 +13,10 @@ from torch import Tensor
 from lab.benchmarks.gpu_acceptance.random_models import RandomCheckpoint
 from lab.benchmarks.gpu_acceptance.stored_weights import with_stored_weights
 from model.checkpoint.checkpoint import DecoderConfig
+from model.decode.device_steps import MAX_TOP
 from model.decode.verify import verification_mask
+from model.engine.device_state import DeviceState
+from model.engine.token_choice import TokenChoice
 from model.nn.adapter import Adapter, LowRank, projection_shapes
 from model.nn.decoder import Decoder
 from model.nn.gpu.fused_pass import FusedPass
@@ -85,6 +88,24 @@ def recorded_pass(
     positions = torch.empty(shape.num_rows, dtype=torch.long, device=META)
     lengths, slots = (torch.empty(batch, dtype=torch.long, device=META) for _ in range(2))
     step.predict(step.states(x, positions, lengths, slots, past))
+    return operations.launches
+
+
+def recorded_choice(
+    config: DecoderConfig, dtype: torch.dtype, drafts: int, batch: int = 1, *, stored: bool = False
+) -> Sequence[Launch]:
+    """The launches of the head and of what chooses tokens, in a step that does not take the likeliest ones."""
+    decoder, operations = meta_decoder(config, dtype), RecordingOperations()
+    decoder = with_stored_weights(decoder) if stored else decoder
+    keys_values = torch.empty(2, 1, batch + 1, config.kv_heads, 64, config.head_dim, dtype=dtype, device=META)
+    shape = StepShape(keys_values, verification_mask(drafts, 0, 0).to(META), drafts + 1, batch)
+    rows = shape.num_rows
+    choice = TokenChoice(DeviceState(keys_values, drafts, 0), config.vocab_size, rows, operations.launch)
+    logits = FusedPass(decoder, None, shape, operations).logits(
+        torch.empty(rows, config.hidden, dtype=dtype, device=META)
+    )
+    slots, positions = (torch.empty(rows, dtype=torch.long, device=META) for _ in range(2))
+    choice.choose(logits, slots, positions, torch.empty(rows, 1 + 2 * MAX_TOP, dtype=torch.int32, device=META))
     return operations.launches
 
 
