@@ -10,7 +10,7 @@ from torch import Tensor
 from model.nn.gpu.operations import Operations, Projection, Weight
 from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.rotary import RotaryEmbedding
-from model.nn.step_pass import RowPlaces, StepShape
+from model.nn.step_pass import StepShape
 
 _COLUMNS = 16
 """Numbers of a row that are judged together: the narrowest tile that a program stores."""
@@ -91,43 +91,31 @@ class ComparedOperations:
         self._check("gate_up", difference(found, expected))
         return expected
 
-    def rotate_and_store(
+    def attend(
         self,
         fused: Tensor,
         positions: Tensor,
-        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        shape: StepShape,
     ) -> Tensor:
-        results = []
-        for do in (self._kernels, self._twin):  # the twin overwrites what a right kernel has written
-            query = do.rotate_and_store(fused, positions, places, rotary, head_norm, eps, keys, values)
-            results.append([query, *(cache[places.slots, :, places.cells].clone() for cache in (keys, values))])
-        for name, found, expected in zip(("queries", "keys", "values"), *results, strict=True):
-            self._check(name, difference(found, expected))
-        return results[1][0]
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        def compared(query: Tensor) -> Tensor:
-            found, expected = (
-                do.attend(query, keys, values, past_length, slots, shape) for do in (self._kernels, self._twin)
-            )
-            self._check("attend", difference(found, expected))
-            return expected
-
-        expected = compared(query)
         # Real queries attend to few positions. Random ones attend to all, so that none can be left out.
-        draw, places = torch.Generator().manual_seed(0), shape.places(past_length, slots)
-        own = keys[places.slots, :, places.cells]
-        keys[places.slots, :, places.cells] = torch.randn(own.shape, generator=draw).to(own)
-        compared(torch.randn(query.shape, generator=draw).to(query))
-        keys[places.slots, :, places.cells] = own
-        return expected
+        random = torch.randn(fused.shape, generator=torch.Generator().manual_seed(0)).to(fused)
+        places, results = shape.places(past_length, slots), []
+        for rows in (random, fused):
+            results = []
+            for do in (self._kernels, self._twin):  # the twin overwrites what a right kernel has written
+                caches = keys, values
+                out = do.attend(rows, positions, rotary, head_norm, eps, *caches, past_length, slots, shape)
+                results.append([out, *(cache[places.slots, :, places.cells].clone() for cache in caches)])
+            for name, found, expected in zip(("result", "keys", "values"), *results, strict=True):
+                self._check(f"attend, {name}", difference(found, expected))
+        return results[1][0]
 
     def predict(
         self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None
