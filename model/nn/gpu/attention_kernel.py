@@ -163,7 +163,7 @@ def attend(
                 first_query, second_query, first, second, value, n, past, rows, r, new, scale, highest, weight, total,
                 ROWS, KEYS, False, PRECISE,
             )  # fmt: skip
-        for at in range(whole, stop, KEYS):
+        for at in tl.range(whole, stop, KEYS, num_stages=1):
             n = at + tl.arange(0, KEYS)
             first, second, value = _keys_values(
                 fused, positions, cos, sin, head_norm, keys + own, values + own, n, past, rows, clean, tile, eps,

@@ -72,8 +72,8 @@ def _run_random_step(decoder: Decoder, shape: StepShape, step: StepPass) -> None
     draw, device = torch.Generator().manual_seed(0), decoder.device
     tokens = torch.randint(0, decoder.config.vocab_size, (shape.num_rows,), generator=draw).to(device)
     slots = torch.arange(shape.batch, device=device)
-    past_length = torch.full_like(slots, past)
-    positions = shape.places(past_length, slots).cells
+    past_length = (past - slots).clamp(min=0)
+    positions = torch.randint(0, past + rows, (shape.num_rows,), generator=draw).to(device)
     earlier = keys_values[:, :, : shape.batch, :, :past]
     try:
         keys_values.zero_()

@@ -148,7 +148,7 @@ class TritonOperations:
             shape.rows_each, shape.num_clean, capacity, splits, head_dim**-0.5, eps,
             HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=padded_rank(head_dim // 2), WIDTH=width, ROWS=tile,
             KEYS=KEYS, SPLIT=POSITIONS, HEAD_NORM=head_norm is not None,
-            QUERY_SCALE=rotary.query_scale is not None, PRECISE=_precise(fused), num_stages=2,
+            QUERY_SCALE=rotary.query_scale is not None, PRECISE=_precise(fused), num_stages=2, num_warps=8,
         )  # fmt: skip
         return out
 

@@ -17,7 +17,7 @@ from model.decode.verify import verification_mask
 from model.nn.adapter import random_adapter
 from model.nn.cpu.block_formats import FORMATS
 from model.nn.decoder import Decoder
-from model.nn.gpu import block_kernels, kernels, tiling, triton_operations
+from model.nn.gpu import attention_kernel, block_kernels, kernels, tiling, triton_operations
 from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
@@ -29,28 +29,84 @@ from tests.model.nn.cpu.random_blocks import random_blocks
 
 CPU = torch.device("cpu")
 
-ROUNDED_SHARES = "_rounded(shares, values.dtype.element_ty, PRECISE)"
+ROUNDED_SHARES = "_rounded(shares, value.dtype, PRECISE)"
 PARTS = "part_total * share[:, None]"
 
 MISTAKES = {
-    "probabilities are truncated": ("attend", kernels, ROUNDED_SHARES, "shares.to(values.dtype.element_ty)"),
-    "another head's keys": ("attend", kernels, "+ head // GROUP", "+ (head // GROUP + 1) % (HEADS // GROUP)"),
-    "a row attends to one position too many": ("attend", kernels, "(n < past)[None, :]", "(n < past + 2)[None, :]"),
+    "probabilities are truncated": ("attend", attention_kernel, ROUNDED_SHARES, "shares.to(value.dtype)"),
+    "another head's keys": (
+        "attend",
+        attention_kernel,
+        "own = (slot * KV_HEADS + kv_head)",
+        "own = (slot * KV_HEADS + KV_HEADS - 1 - kv_head)",
+    ),
+    "a row attends to one position too many": (
+        "attend",
+        attention_kernel,
+        "attended = (n < past)[None, :]",
+        "attended = (n < past + 2)[None, :]",
+    ),
     "the mask is transposed": (
         "attend",
-        kernels,
-        "m[:, None] * rows + other[None, :]",
-        "other[None, :] * rows + m[:, None]",
+        attention_kernel,
+        "r[:, None] * rows + other[None, :]",
+        "other[None, :] * rows + r[:, None]",
     ),
-    "the last tile of keys is left out": ("attend", kernels, "+ SPLIT, end), KEYS)", "+ SPLIT, end - KEYS), KEYS)"),
-    "scores are one percent too large": ("attend", kernels, "PRECISE) * scale\n", "PRECISE) * scale * 1.01\n"),
-    "parts of the attention are not weighted": ("attend", kernels, PARTS, "part_total"),
-    "the rotation goes backwards": ("rotate_and_store", kernels, "rotated += second * ", "rotated -= second * "),
+    "the last tile of keys is left out": (
+        "attend",
+        attention_kernel,
+        "range(whole, stop, KEYS, num",
+        "range(whole, stop - KEYS, KEYS, num",
+    ),
+    "the first tile of keys is left out": (
+        "attend",
+        attention_kernel,
+        "range(begin, whole, KEYS)",
+        "range(begin + KEYS, whole, KEYS)",
+    ),
+    "scores are one percent too large": (
+        "attend",
+        attention_kernel,
+        "scores, PRECISE) * scale\n",
+        "scores, PRECISE) * scale * 1.01\n",
+    ),
+    "half of each head is left out of the scores": (
+        "attend",
+        attention_kernel,
+        "tl.trans(second), scores, PRECISE)",
+        "tl.trans(second), scores, PRECISE) * 0 + scores",
+    ),
+    "queries of a group are mixed up": (
+        "attend",
+        attention_kernel,
+        "place = out + (row * HEADS + head)",
+        "place = out + (row * HEADS + HEADS - 1 - head)",
+    ),
+    "parts of the attention are not weighted": ("attend", attention_kernel, PARTS, "part_total"),
+    "the rotation goes backwards": ("attend", attention_kernel, "rotated += second * ", "rotated -= second * "),
     "keys are written one position late": (
-        "rotate_and_store",
-        kernels,
-        "tl.load(cells + m, mask=m < rows, other=0)",
-        "tl.load(cells + m) + 1",
+        "attend",
+        attention_kernel,
+        "tl.store(keys + place, new_first",
+        "tl.store(keys + HEAD_DIM + place, new_first",
+    ),
+    "values are not written": (
+        "attend",
+        attention_kernel,
+        "tl.store(values + wide_place, new_value, mask=wide_mask)",
+        "tl.store(values + wide_place, new_value, mask=wide_mask & (n < 0)[:, None])",
+    ),
+    "rows are rotated to their places instead of their positions": (
+        "attend",
+        attention_kernel,
+        "position = tl.load(positions + row, mask=own, other=0)",
+        "position = n",
+    ),
+    "the step's own keys are those of another row": (
+        "attend",
+        attention_kernel,
+        "row = _row_of_step(r, rows, clean, tl.program_id(2)",
+        "row = _row_of_step(rows - 1 - r, rows, clean, tl.program_id(2)",
     ),
     "the norm's weight is left out": (
         "project",
@@ -136,9 +192,10 @@ _NUMBER = itertools.count()
 def mistaken(name: str, folder: Path) -> Iterator[None]:
     """The kernels with a mistake, while this is entered."""
     _, module, right, wrong = MISTAKES[name]
-    names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in (kernels, block_kernels)}
+    modules = (kernels, block_kernels, attention_kernel)
+    names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in modules}
     made = {}
-    for one in (kernels, block_kernels):  # the second imports the first
+    for one in modules:  # the others import the first
         assert one.__file__ is not None
         text = Path(one.__file__).read_text(encoding="utf-8")
         if one is module:
@@ -154,6 +211,7 @@ def mistaken(name: str, folder: Path) -> Iterator[None]:
     with (
         patch.object(triton_operations, "kernels", made[kernels]),
         patch.object(triton_operations, "block_kernels", made[block_kernels]),
+        patch.object(triton_operations, "attention_kernel", made[attention_kernel]),
     ):
         yield
 

@@ -164,13 +164,14 @@ def test_attention_reads_its_length_on_the_device(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("past", [POSITIONS - 2, 2 * KEYS - 3])
+@pytest.mark.parametrize("past", [POSITIONS - 2, 2 * KEYS - 1])
 def test_a_row_gets_the_same_attention_whatever_follows_it(
     kernels: TritonOperations, draw: torch.Generator, dtype: torch.dtype, past: int
 ) -> None:
     """So a token that is verified as a draft is chosen as it would be alone, to the last bit: whether the keys before
-    it are from the cache or from its own step."""
-    rows = 5
+    it are from the cache or from its own step. NumPy, with which the interpreter multiplies, sums the first six of a
+    tile's queries alike."""
+    rows = 3
     fused = _normal(draw, dtype, rows, 4 * 16)
     keys_values = _normal(draw, dtype, 2, 1, 1, 2 * POSITIONS, 16)
     causal, slots = torch.ones(rows, rows, dtype=torch.bool).tril_(), torch.tensor([0])
