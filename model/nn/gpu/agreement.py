@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.nn.gpu.drafter_operations import Choice, DrafterOperations, Scores, TorchDrafterOperations
 from model.nn.gpu.operations import Operations, Projection, Weight
 from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.rotary import RotaryEmbedding
@@ -76,19 +77,14 @@ class ComparedOperations:
     def __init__(self, kernels: Operations) -> None:
         self._kernels, self._twin = kernels, TorchOperations()
 
-    @staticmethod
-    def _check(name: str, reason: str | None) -> None:
-        if reason is not None:
-            raise WrongResults(f"their results differ from PyTorch's ({name}: {reason})")
-
     def project(self, x: Tensor, projection: Projection, first_draft: int, **options: Any) -> Tensor:
         expected = self._twin.project(x, projection, first_draft, **options)
-        self._check("project", difference(self._kernels.project(x, projection, first_draft, **options), expected))
+        _check("project", difference(self._kernels.project(x, projection, first_draft, **options), expected))
         return expected
 
     def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
         found, expected = (do.gate_up(x, norm, projection, first_draft, eps) for do in (self._kernels, self._twin))
-        self._check("gate_up", difference(found, expected))
+        _check("gate_up", difference(found, expected))
         return expected
 
     def attend(
@@ -114,7 +110,7 @@ class ComparedOperations:
                 out = do.attend(rows, positions, rotary, head_norm, eps, *caches, past_length, slots, shape)
                 results.append([out, *(cache[places.slots, :, places.cells].clone() for cache in caches)])
             for name, found, expected in zip(("result", "keys", "values"), *results, strict=True):
-                self._check(f"attend, {name}", difference(found, expected))
+                _check(f"attend, {name}", difference(found, expected))
         return results[1][0]
 
     def predict(
@@ -123,7 +119,7 @@ class ComparedOperations:
         results = []
         for rows in (self._probes(x, norm, weight), x):
             results = [do.predict(rows, norm, weight, eps, excluded) for do in (self._kernels, self._twin)]
-            self._check("predict", prediction_difference(*results))
+            _check("predict", prediction_difference(*results))
         return results[1]
 
     @staticmethod
@@ -133,3 +129,71 @@ class ComparedOperations:
         tokens = torch.linspace(0, len(weight) - 1, len(x)).long().flip(0)
         rows = weight[tokens.to(x.device)] if isinstance(weight, Tensor) else weight.rows(tokens.tolist())
         return (rows.float() / norm.float()).to(x.dtype)
+
+
+class ComparedDrafterOperations:
+    """Implements `DrafterOperations` likewise. What is chosen depends on how the vocabulary is divided, so that choices
+    are the kernels', once they are found to be right.
+
+    Raises:
+        WrongResults: in the operation that differs.
+    """
+
+    def __init__(self, kernels: DrafterOperations) -> None:
+        self._kernels, self._twin = kernels, TorchDrafterOperations()
+
+    def read_features(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        found, expected = (do.read_features(*arguments) for do in (self._kernels, self._twin))
+        for name, one, other in zip(("context", "input"), found, expected, strict=True):
+            _check(f"read_features, {name}", difference(one, other))
+        return expected
+
+    def attend_block(self, fused: Tensor, weight: Tensor, residual: Tensor, block: int) -> Tensor:
+        found, expected = (do.attend_block(fused, weight, residual, block) for do in (self._kernels, self._twin))
+        _check("attend_block", difference(found, expected))
+        return expected
+
+    def score(self, x: Tensor, vocabulary: Tensor, block: int, count: int) -> Scores:
+        found, expected = (do.score(x, vocabulary, block, count) for do in (self._kernels, self._twin))
+        _check("score", difference(found.logits, expected.logits))
+        _check("score, largest", difference(found.highest.amax(-1, keepdim=True), expected.highest))
+        return found
+
+    def compare(
+        self, scores: Scores, state: Tensor, vocabulary: Tensor, number: int, count: int, mix: tuple[float, float]
+    ) -> Choice:
+        words = torch.arange(len(vocabulary), device=state.device)
+        found, expected = (
+            do.compare(scores, state, vocabulary, number, count, mix) for do in (self._kernels, self._twin)
+        )
+        _check("compare", prediction_difference(found.word(words), expected.word(words)))
+        return found
+
+    def read_draft(self, *arguments: Any) -> Tensor:
+        *others, drafts, chances, number = arguments
+        results = []
+        for do in (self._kernels, self._twin):
+            z = do.read_draft(*others, drafts, chances, number)
+            results.append((z, drafts[:, number].clone(), chances[:, number].clone()))
+            drafts[:, number] = chances[:, number] = 0
+        (found, *chosen), (expected, *other) = results
+        drafts[:, number], chances[:, number] = other
+        _check("read_draft", prediction_difference((chosen[0], chosen[1]), (other[0], other[1])))
+        _check("read_draft, input", difference(found, expected))
+        return expected
+
+    def store_drafts(self, *arguments: Any) -> None:
+        *others, slots, kept, result, unit = arguments
+        stored = []
+        for do in (self._kernels, self._twin):
+            do.store_drafts(*others, slots, kept, result, unit)
+            stored.append(torch.cat((kept[slots], result[:, -2 * kept.shape[1] :]), 1).clone())
+            kept.zero_()
+            result.zero_()
+        wrong = float(((stored[0] - stored[1]).abs() > _MAX_CONFIDENCE_ERROR * stored[1]).float().mean())
+        _check("store_drafts", f"{wrong:.0%} of all numbers are others" if wrong else None)
+
+
+def _check(name: str, reason: str | None) -> None:
+    if reason is not None:
+        raise WrongResults(f"their results differ from PyTorch's ({name}: {reason})")

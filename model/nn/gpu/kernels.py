@@ -1,5 +1,5 @@
-"""Triton kernels of a decoder layer over the few rows of a step, but for its attention. `triton_operations.py` launches them,
-`torch_operations.py` says in plain PyTorch what each computes.
+"""Triton kernels of a decoder layer over the few rows of a step, but for its attention (`attention_kernel.py`).
+`triton_operations.py` launches them, `torch_operations.py` says in plain PyTorch what each computes.
 
 A step has few rows, so its time is that of reading the weights once and of starting kernels. A program reads a tile of
 a weight matrix for all rows. Where a matrix has too few tiles to occupy a GPU, several programs share a tile and each

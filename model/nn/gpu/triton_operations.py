@@ -37,10 +37,14 @@ _MAX_TILES = 16_384
 
 
 class TritonOperations:
-    """Implements `Operations` on a GPU, or in the interpreter. For one stream: its kernels share counters."""
+    """Implements `Operations` on a GPU, or in the interpreter. For one stream: its kernels share counters.
+
+    Attributes:
+        counters: int32, zeros between two kernels.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._counters = torch.zeros(_MAX_TILES, dtype=torch.int32, device=device)
+        self.counters = torch.zeros(_MAX_TILES, dtype=torch.int32, device=device)
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         """Start a kernel. Overridden where launches are counted or compiled instead."""
@@ -70,11 +74,11 @@ class TritonOperations:
             size = tiles * row_tiles * splits * padded * (tiling.columns + rank + 1)
             partials = x.new_empty(size, dtype=torch.float32)
         ends = [sum(p.sizes[: n + 1]) for n in range(len(p.sizes))] + [columns] * 2
-        grid, memory = (tiles, splits, row_tiles), (p.bias, p.a, p.b, residual, out, partials, self._counters)
+        grid, memory = (tiles, splits, row_tiles), (p.bias, p.a, p.b, residual, out, partials, self.counters)
         constants = {
             "NORM": norm is not None, "BIAS": p.bias is not None, "RESIDUAL": residual is not None,
             "ADAPTER": p.a is not None, "SPLITS": splits, "ROWS": padded, "COLUMNS": tiling.columns, "RANK": rank,
-            "PRECISE": _precise(x),
+            "PRECISE": is_precise(x),
         }  # fmt: skip
         if isinstance(weight, Tensor):
             self.launch(
@@ -103,7 +107,7 @@ class TritonOperations:
         grid, memory = (triton.cdiv(columns, width), row_tiles), (p.bias, p.a, p.b, out)
         constants = {
             "BIAS": p.bias is not None, "ADAPTER": p.a is not None, "ROWS": padded, "COLUMNS": width,
-            "RANK": padded_rank(p.rank), "PRECISE": _precise(x),
+            "RANK": padded_rank(p.rank), "PRECISE": is_precise(x),
         }  # fmt: skip
         numbers = (rows, first_draft, columns, depth, p.rank, eps)
         if isinstance(p.weight, Tensor):
@@ -144,11 +148,11 @@ class TritonOperations:
         self.launch(
             attention_kernel.attend, (programs, splits, shape.batch),
             fused, positions, rotary.cos, rotary.sin, rotary.query_scale, head_norm, keys, values, past_length, slots,
-            shape.attention_mask.view(torch.uint8), out, partials, self._counters,
+            shape.attention_mask.view(torch.uint8), out, partials, self.counters,
             shape.rows_each, shape.num_clean, capacity, splits, head_dim**-0.5, eps,
             HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=padded_rank(head_dim // 2), WIDTH=width, ROWS=tile,
             KEYS=KEYS, SPLIT=POSITIONS, HEAD_NORM=head_norm is not None,
-            QUERY_SCALE=rotary.query_scale is not None, PRECISE=_precise(fused), num_stages=2, num_warps=8,
+            QUERY_SCALE=rotary.query_scale is not None, PRECISE=is_precise(fused), num_stages=2, num_warps=8,
         )  # fmt: skip
         return out
 
@@ -160,7 +164,7 @@ class TritonOperations:
         best, weights = (x.new_empty(tiles, row_tiles * padded, dtype=torch.float32) for _ in range(2))
         token = x.new_empty(tiles, row_tiles * padded, dtype=torch.int32)
         numbers = (best, token, weights, rows, columns, depth, eps, -1 if excluded is None else excluded)
-        constants = {"ROWS": padded, "COLUMNS": HEAD_COLUMNS, "PRECISE": _precise(x)}
+        constants = {"ROWS": padded, "COLUMNS": HEAD_COLUMNS, "PRECISE": is_precise(x)}
         if isinstance(weight, Tensor):
             self.launch(
                 kernels.predict_tile, (tiles, row_tiles), x, norm, weight, *numbers,
@@ -180,5 +184,6 @@ class TritonOperations:
         return tokens, confidence
 
 
-def _precise(x: Tensor) -> bool:
+def is_precise(x: Tensor) -> bool:
+    """Whether products are computed in float32: see `kernels.py`."""
     return INTERPRETED or x.dtype == torch.float32

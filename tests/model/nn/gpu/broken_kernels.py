@@ -17,7 +17,15 @@ from model.decode.verify import verification_mask
 from model.nn.adapter import random_adapter
 from model.nn.cpu.block_formats import FORMATS
 from model.nn.decoder import Decoder
-from model.nn.gpu import attention_kernel, block_kernels, kernels, tiling, triton_operations
+from model.nn.gpu import (
+    attention_kernel,
+    block_kernels,
+    drafter_kernels,
+    kernels,
+    tiling,
+    triton_drafter,
+    triton_operations,
+)
 from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
@@ -185,14 +193,105 @@ MISTAKES = {
 }
 """For each mistake an operation that shows it, the module, what stands there, and what stands there instead."""
 
+DRAFTER_MISTAKES = {
+    "states are not normalized": (
+        "read_features",
+        drafter_kernels,
+        "tl.load(weight + k, mask=k < depth, other=0.0)",
+        "(1 + 0 * tl.load(weight + k, mask=k < depth, other=0.0))",
+    ),
+    "tapped states have another length": (
+        "read_features",
+        drafter_kernels,
+        'cache_modifier=".cg") * factor * factor',
+        'cache_modifier=".cg") * factor',
+    ),
+    "the second tapped layer is the first": (
+        "read_features",
+        drafter_kernels,
+        "            second, norm, features + hidden,",
+        "            first, norm, features + hidden,",
+    ),
+    "the token is another conversation's": ("read_features", drafter_kernels, "last + slot,", "last + m,"),
+    "rows attend to another conversation's": (
+        "attend_block",
+        drafter_kernels,
+        "same = (m // BLOCK)[:, None] == (m // BLOCK)[None, :]",
+        "same = (m // BLOCK)[:, None] >= (m // BLOCK)[None, :]",
+    ),
+    "heads have the first head's keys": (
+        "attend_block",
+        drafter_kernels,
+        "own = HEADS * HEAD_DIM + head",
+        "own = head",
+    ),
+    "the residual is left out": (
+        "attend_block",
+        drafter_kernels,
+        "total += tl.load(residual + row",
+        "total += 0 * tl.load(residual + row",
+    ),
+    "rows of a block are scored as if it were shorter": (
+        "score",
+        drafter_kernels,
+        "m // count * block",
+        "m // count * count",
+    ),
+    "logits are not normalized": (
+        "score",
+        drafter_kernels,
+        "squares / depth + eps)[:, None]\n    mask",
+        "squares * 0 + 1)[:, None]\n    mask",
+    ),
+    "far words are compared": ("compare", drafter_kernels, "denoised > top - near", "denoised > top - 2 * near"),
+    "what was read does not count": ("compare", drafter_kernels, "+ of_read * read", "+ 0 * read"),
+    "words are counted within a tile": (
+        "compare",
+        drafter_kernels,
+        "scores == most, n,",
+        "scores == most, n - tile * COLUMNS,",
+    ),
+    "the last tiles are not merged": (
+        "read_draft",
+        drafter_kernels,
+        "for start in range(0, tiles, TILES):",
+        "for start in range(0, tiles - TILES, TILES):",
+    ),
+    "the state before is left out": (
+        "read_draft",
+        drafter_kernels,
+        "total += of_state * tl.rsqrt",
+        "total += 0 * of_state * tl.rsqrt",
+    ),
+    "the context is left out": (
+        "read_draft",
+        drafter_kernels,
+        "total += tl.load(context + place",
+        "total += 0 * tl.load(context + place",
+    ),
+    "drafts go to the wrong slot": (
+        "store_drafts",
+        drafter_kernels,
+        "kept + slot * max_drafts",
+        "kept + conversation * max_drafts",
+    ),
+    "earlier drafts are lost": (
+        "store_drafts",
+        drafter_kernels,
+        "tl.load(drafts + place, mask=i < count - 1, other=0)",
+        "0 * i",
+    ),
+}
+"""The same of the kernels that draft."""
+
 _NUMBER = itertools.count()
 
 
 @contextmanager
 def mistaken(name: str, folder: Path) -> Iterator[None]:
     """The kernels with a mistake, while this is entered."""
-    _, module, right, wrong = MISTAKES[name]
-    modules = (kernels, block_kernels, attention_kernel)
+    _, module, right, wrong = {**MISTAKES, **DRAFTER_MISTAKES}[name]
+    modules = (kernels, block_kernels, attention_kernel, drafter_kernels)
     names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in modules}
     made = {}
     for one in modules:  # the others import the first
@@ -212,6 +311,7 @@ def mistaken(name: str, folder: Path) -> Iterator[None]:
         patch.object(triton_operations, "kernels", made[kernels]),
         patch.object(triton_operations, "block_kernels", made[block_kernels]),
         patch.object(triton_operations, "attention_kernel", made[attention_kernel]),
+        patch.object(triton_drafter, "drafter_kernels", made[drafter_kernels]),
     ):
         yield
 
@@ -257,17 +357,25 @@ _WIDE = 1024
 
 
 def selected(decoder: Decoder, operations: Operations) -> StepPass:
-    """The pass of a step of 9 rows that the check at the start chooses. Tiles are wide, because the interpreter takes
-    as long for narrow ones, and there are many more of those."""
+    """The pass of a step of 9 rows that the check at the start chooses."""
     config = decoder.config
     cache = torch.zeros(2, config.layers, 1, config.kv_heads, 320, config.head_dim, dtype=torch.bfloat16)
     adapter = random_adapter(config, 4, 2, seed=0).to(CPU, torch.bfloat16)
     for low in (low for layer in adapter.layers for low in layer.values()):
         low.b.mul_(_ADAPTER_SCALE)
+    with wide_tiles():
+        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
+
+
+@contextmanager
+def wide_tiles() -> Iterator[None]:
+    """The interpreter takes as long for a narrow tile as for a wide one."""
     with (
         patch.object(tiling, "_WIDTHS", (_WIDE, 512, 256, 128, 64, 32, 16)),
         patch.object(tiling, "_ENOUGH_PROGRAMS", 1),
         patch.object(triton_operations, "GATE_UP_COLUMNS", _WIDE),
         patch.object(triton_operations, "HEAD_COLUMNS", 256),
+        patch.object(triton_drafter, "_COLUMNS", 128),
+        patch.object(triton_drafter, "_TILES", 2),
     ):
-        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
+        yield

@@ -85,7 +85,7 @@ def test_a_projection(
         do.project(x, projection, rows // 2, norm=weight, eps=EPS, residual=added) for do in (kernels, TWIN)
     )
     _assert_close(found, expected)
-    assert not kernels._counters.any()  # ready for the next kernel
+    assert not kernels.counters.any()  # ready for the next kernel
     if rank:
         clean = TWIN.project(x, projection, rows, norm=weight, eps=EPS, residual=added)
         _assert_close(found[: rows // 2], clean[: rows // 2])
@@ -138,7 +138,7 @@ def test_keys_and_values_are_written_to_the_slots(
     written[places.slots, places.cells] = True
     kept = ~written[:, None, :, None].expand_as(before)
     assert torch.equal(caches[0][kept], before[kept]) and not torch.equal(caches[0][~kept], before[~kept])
-    assert not kernels._counters.any()
+    assert not kernels.counters.any()
 
 
 BORDERS = [0, 1, POSITIONS - 10, POSITIONS - 9, POSITIONS - 1, POSITIONS, 2 * POSITIONS - 8, 2 * POSITIONS + 65]
@@ -160,7 +160,7 @@ def test_attention_reads_its_length_on_the_device(
     keys_values[0, 1, :, past:] = torch.nan
     expected = _attend(TWIN, fused, keys_values.nan_to_num(), past_length, slots, shape)
     _assert_close(_attend(kernels, fused, keys_values, past_length, slots, shape), expected)
-    assert not kernels._counters.any()
+    assert not kernels.counters.any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -199,7 +199,7 @@ def test_each_conversation_of_a_batch_attends_to_its_own_slot(
         rows = shape.order[n]
         alone = _attend(kernels, fused[rows], keys_values.clone(), past_length[n : n + 1], slots[n : n + 1], one)
         _assert_close(found[rows], alone)
-    assert not kernels._counters.any()
+    assert not kernels.counters.any()
 
 
 def test_more_rows_than_a_tile_has_are_computed_in_several(kernels: TritonOperations, draw: torch.Generator) -> None:
