@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.engine.loader import LoadedModel
+from model.nn.batch_drafter import BatchDrafter
 from model.nn.gpu.operations import Operations
 from model.nn.kv_slab import KeyValueSlab
 
@@ -15,9 +16,10 @@ def new_runner(
     context: int,
     num_slots: int = 1,
     operations: Operations | None = None,
+    head: BatchDrafter | None = None,
 ) -> tuple[CUDAGraphRunner, KeyValueSlab]:
     """A runner that has captured nothing yet, and the slots of its conversations."""
     decoder = model.decoder
     capacity = slot_capacity(context, drafts, copies)
     slab = KeyValueSlab(decoder.config, decoder.dtype, decoder.device, num_slots, capacity)
-    return CUDAGraphRunner(decoder, model.adapter, drafts, slab, copies, operations), slab
+    return CUDAGraphRunner(decoder, model.adapter, drafts, slab, copies, operations, head=head), slab

@@ -3,22 +3,22 @@ can quietly double them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from lab.benchmarks.gpu_acceptance.counting import CountedOperations
-from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, TINY_BLOCKS, random_model
+from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY_BLOCKS
 from lab.benchmarks.gpu_acceptance.roofline import OTHER_KERNELS, Roofline, step_roofline
 from model.checkpoint.checkpoint import DecoderConfig
 
 pytest.importorskip("triton")
 
-from lab.benchmarks.gpu_acceptance.recording import RecordingOperations, meta_adapter, meta_decoder, recorded_pass
-from lab.benchmarks.gpu_acceptance.runners import new_runner
-from model.engine import cuda_graph
-from model.nn.gpu.fused_pass import FusedPass
+from lab.benchmarks.gpu_acceptance.recording import (
+    meta_adapter,
+    meta_decoder,
+    meta_drafter,
+    recorded_pass,
+    recorded_step,
+)
 
 PAST = 640
 
@@ -43,37 +43,24 @@ def test_a_step_starts_five_kernels_a_layer_and_reads_every_weight_once(config: 
 
 
 @pytest.mark.parametrize(("batch", "drafts"), [(1, 4), (64, 2)])
-def test_the_kernels_of_a_whole_step_are_counted(monkeypatch: pytest.MonkeyPatch, batch: int, drafts: int) -> None:
+def test_the_kernels_of_a_whole_step_are_counted(batch: int, drafts: int) -> None:
     """Those outside of layers and head: embedding, acceptance, look-up and copies."""
-    operations = RecordingOperations()
-    monkeypatch.setattr(cuda_graph, "select_pass", lambda *arguments: FusedPass(*arguments[:4]))
-    decoder = meta_decoder(QWEN_05B, torch.bfloat16)
-    model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder)
-    model = replace(model, adapter=meta_adapter(QWEN_05B, torch.bfloat16, 32, 4))
-    runner, slab = new_runner(model, 4, 7, 1024, 64, operations)
-    runner.batch_step(batch, drafts).run(slab.capacity)  # what is made once is not counted
-    operations.launches.clear()
-    with torch.inference_mode(), CountedOperations() as others:
-        runner.batch_step(batch, drafts).run(slab.capacity)
-    assert len(operations.launches) + others.count <= 5 * 24 + 2 + OTHER_KERNELS
+    decoder, adapter = meta_decoder(QWEN_05B, torch.bfloat16), meta_adapter(QWEN_05B, torch.bfloat16, 32, 4)
+    launches, others = recorded_step(decoder, drafts, batch, adapter=adapter)
+    assert len(launches) + others <= 5 * 24 + 2 + OTHER_KERNELS
 
 
 @pytest.mark.parametrize(("config", "most"), [(QWEN_05B, 124), (QWEN_15B, 144)], ids=["0.5b", "1.5b"])
 @pytest.mark.parametrize("batch", [1, 64])
-def test_a_greedy_step_has_few_nodes(
-    monkeypatch: pytest.MonkeyPatch, config: DecoderConfig, most: int, batch: int
-) -> None:
-    """Without drafts of a head: all of a step, from the state of the one before to the result for the host."""
-    operations = RecordingOperations()
-    monkeypatch.setattr(cuda_graph, "select_pass", lambda *arguments: FusedPass(*arguments[:4]))
+def test_a_greedy_step_has_few_nodes(config: DecoderConfig, most: int, batch: int) -> None:
+    """All of a step, from the state of the one before to the result for the host: without drafts, and with those of a
+    block drafter, which adds eleven kernels, and four for each draft but the first."""
     decoder = meta_decoder(config, torch.bfloat16)
-    model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder, adapter=None)
-    runner, slab = new_runner(model, 0, 7, 1024, 64, operations)
-    runner.batch_step(batch, 0).run(slab.capacity)  # what is made once is not counted
-    operations.launches.clear()
-    with torch.inference_mode(), CountedOperations() as others:
-        runner.batch_step(batch, 0).run(slab.capacity)
-    assert len(operations.launches) + others.count <= most
+    launches, others = recorded_step(decoder, 0, batch)
+    assert len(launches) + others <= most
+    for drafts in (1, 4):
+        launches, others = recorded_step(decoder, drafts, batch, head=meta_drafter(decoder))
+        assert len(launches) + others <= most + 11 + 4 * (drafts - 1)
 
 
 def test_the_least_time_is_that_of_the_bytes_and_of_the_nodes() -> None:

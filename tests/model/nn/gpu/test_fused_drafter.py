@@ -75,7 +75,7 @@ def test_wrong_kernels_are_rejected(
         monkeypatch.setattr(triton_drafter, "TritonDrafterOperations", lambda _: own)
         monkeypatch.setattr(selection, "_CHECKED_CONVERSATIONS", 9)
         assert select_drafter(decoder, drafter, FusedInPyTorch(), 9, DRAFTS) is None
-    assert "their results differ from PyTorch's" in caplog.messages[0]
+    assert f"their results differ from PyTorch's ({DRAFTER_MISTAKES[mistake][0]}" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("count", [1, DRAFTS])
