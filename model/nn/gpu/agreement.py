@@ -102,7 +102,7 @@ class ComparedOperations:
     ) -> Tensor:
         # Real queries attend to few positions. Random ones attend to all, so that none can be left out.
         random = torch.randn(fused.shape, generator=torch.Generator().manual_seed(0)).to(fused)
-        places, results = shape.places(past_length, slots), []
+        places, results = shape.places(past_length, slots), list[list[Tensor]]()
         for rows in (random, fused):
             results = []
             for do in (self._kernels, self._twin):  # the twin overwrites what a right kernel has written
@@ -170,10 +170,10 @@ class ComparedDrafterOperations:
         return found
 
     def read_draft(self, *arguments: Any) -> Tensor:
-        *others, drafts, chances, number = arguments
+        *_, drafts, chances, number = arguments
         results = []
         for do in (self._kernels, self._twin):
-            z = do.read_draft(*others, drafts, chances, number)
+            z = do.read_draft(*arguments)
             results.append((z, drafts[:, number].clone(), chances[:, number].clone()))
             drafts[:, number] = chances[:, number] = 0
         (found, *chosen), (expected, *other) = results
@@ -183,10 +183,10 @@ class ComparedDrafterOperations:
         return expected
 
     def store_drafts(self, *arguments: Any) -> None:
-        *others, slots, kept, result, unit = arguments
+        *_, slots, kept, result, _ = arguments
         stored = []
         for do in (self._kernels, self._twin):
-            do.store_drafts(*others, slots, kept, result, unit)
+            do.store_drafts(*arguments)
             stored.append(torch.cat((kept[slots], result[:, -2 * kept.shape[1] :]), 1).clone())
             kept.zero_()
             result.zero_()

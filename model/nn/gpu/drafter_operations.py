@@ -186,7 +186,8 @@ class TorchDrafterOperations:
         shares = (scores - scores.amax(-1, keepdim=True)).exp()
         mixed = shares.to(fused.dtype).float() @ value / shares.sum(-1, keepdim=True)
         mixed = mixed.transpose(1, 2).reshape(len(fused), size).to(fused.dtype)
-        return (residual.float() + mixed.float() @ weight.float().T).to(fused.dtype)
+        total: Tensor = residual.float() + mixed.float() @ weight.float().T
+        return total.to(fused.dtype)
 
     def score(self, x: Tensor, vocabulary: Tensor, block: int, count: int) -> Scores:
         rows = x.view(-1, block, x.shape[1])[:, :count].flatten(0, 1)
@@ -243,4 +244,5 @@ def _scale(x: Tensor, eps: float) -> Tensor:
 
 def _read(x: Tensor, matrix: Tensor) -> Tensor:
     """norm(x) Mᵀ in float32."""
-    return x.float() @ matrix.float().T * _scale(x.float(), EPS)
+    product: Tensor = x.float() @ matrix.float().T
+    return product * _scale(x.float(), EPS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -21,13 +22,16 @@ from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.operations import Operations
 from model.nn.step_pass import MaskedPass, StepPass, StepShape
 
+if TYPE_CHECKING:
+    from model.nn.gpu.triton_operations import TritonOperations
+
 _log = logging.getLogger("rejoinder.model")
 
 _CHECKED_TOKENS = 300
 """Earlier tokens of the step that is checked: its attention merges parts."""
 
 
-_CHECKED_CONVERSATIONS = 8
+_CHECKED_CONVERSATIONS = 16
 """Conversations that are drafted for together when the drafter is checked: with fewer, a tie would decide."""
 
 _UNIT = 1_000_000
@@ -86,10 +90,11 @@ def select_drafter(
     try:
         from model.nn.gpu.triton_drafter import TritonDrafterOperations  # late: Triton may be missing
 
-        assert operations is not None
-        own, model = TritonDrafterOperations(operations), (head, decoder.norm, decoder.config.norm_eps, table)
+        own = TritonDrafterOperations(cast("TritonOperations", operations))
+        model = (head, decoder.norm, decoder.config.norm_eps, table)
+        assert operations is not None, "it has `launch`"
         compared = FusedDrafter(*model, ComparedOperations(operations), ComparedDrafterOperations(own))
-        for batch in {min(_CHECKED_CONVERSATIONS, num_slots), num_slots}:
+        for batch in {_CHECKED_CONVERSATIONS, max(_CHECKED_CONVERSATIONS, num_slots)}:
             _draft_randomly(decoder, compared, batch, max_drafts)
         return FusedDrafter(*model, operations, own)
     except Exception as problem:  # of Triton, its compiler, the driver, or wrong results

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from lab.benchmarks.gpu_acceptance.random_models import TINY, RandomCheckpoint
+from model.decode.draft import NO_DRAFT
+from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder, Precision, row_features
 from model.nn.forward_batch import feature_layers, num_features
@@ -19,6 +21,7 @@ from model.nn.gpu.drafter_operations import TorchDrafterOperations
 from model.nn.gpu.fused_drafter import FusedDrafter
 from model.nn.gpu.selection import select_drafter
 from model.nn.gpu.torch_operations import TorchOperations
+from model.nn.kv_slab import KeyValueSlab
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
@@ -107,3 +110,25 @@ def test_a_head_that_denoises_nothing_has_no_kernels() -> None:
     drafter.block = 0
     assert select_drafter(decoder, drafter, TritonOperations(CPU), 9, DRAFTS) is None
     assert select_drafter(decoder, _model("float32")[1], TorchOperations(), 9, DRAFTS) is None
+
+
+def test_steps_draft_what_they_draft_in_plain_pytorch() -> None:
+    """Whole steps of two conversations: the drafts that they leave for the next ones, and the text."""
+    decoder, drafter = _model("float32")
+    left = []
+    for operations in (FusedInPyTorch(), None):
+        slab = KeyValueSlab(CONFIG, decoder.dtype, CPU, 2, slot_capacity(300, DRAFTS, 2))
+        with wide_tiles():
+            runner = CUDAGraphRunner(decoder, None, DRAFTS, slab, 2, operations, head=drafter)
+            assert (runner._drafter is None) == (operations is None)
+            members = []
+            for last in (40, 50):
+                cache = slab.new_cache()
+                decoder.forward(list(range(last, last + 9)), cache, logits="none")
+                members.append(runner.attach(cache, last, NO_DRAFT))
+            for _ in range(2):
+                for member, result in runner.step(members):
+                    member.cache.commit([7, *result.committed[:-1]])
+        left.append([*(part.clone() for part in runner.state.parts)])
+    assert all(torch.equal(one, other) for one, other in zip(*left, strict=True))
+    assert runner.state.drafts.any()
