@@ -27,6 +27,8 @@ from model.nn.gpu.fused_drafter import FusedDrafter
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.triton_drafter import TritonDrafterOperations
 from model.nn.gpu.triton_operations import TritonOperations
+from model.nn.gpu.triton_ragged import TritonAttention
+from model.nn.ragged import RaggedRows
 from model.nn.step_pass import StepShape
 
 META = torch.device("meta")
@@ -179,3 +181,20 @@ def _fused(decoder: Decoder, head: BatchDrafter, operations: TritonOperations) -
     own = TritonDrafterOperations(operations)
     table: Tensor = decoder.embedding.__self__  # type: ignore[attr-defined]
     return FusedDrafter(head, decoder.norm, decoder.config.norm_eps, table, operations, own)
+
+
+def recorded_prompts(config: DecoderConfig, dtype: torch.dtype, counts: Sequence[int]) -> list[Launch]:
+    """The launches of the attention of one layer over prompts of these lengths, each alone."""
+    launches = list[Launch]()
+
+    class Recorded(TritonAttention):
+        def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+            launches.append(Launch(kernel, grid, arguments, constants))
+
+    for count in counts:
+        keys_values = torch.empty(2, 1, 1, config.kv_heads, 2048, config.head_dim, dtype=dtype, device=META)
+        rows = RaggedRows(keys_values, (count,), (64,), (0,), (None,))
+        Recorded()(
+            torch.empty(count, config.heads, config.head_dim, dtype=dtype, device=META), *keys_values[:, 0], rows
+        )
+    return launches
