@@ -17,12 +17,13 @@ from torch import Tensor
 from model.decode.device_steps import MAX_TOP
 from model.decode.verify import verification_mask
 from model.engine.cuda_step import CapturedFunction, can_capture
-from model.engine.device_state import DeviceState
+from model.engine.device_state import CONFIDENCE_UNIT, DeviceState
 from model.engine.fused_bookkeeping import Begun, FusedBookkeeping, Launch
 from model.engine.token_choice import TokenChoice
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder, row_features
+from model.nn.gpu.fused_drafter import FusedDrafter
 from model.nn.step_pass import StepPass, StepShape
 
 
@@ -44,6 +45,7 @@ class BatchStep:
         num_drafts, num_copies: drafts and copied tokens per conversation.
         head: drafts in place of noise rows.
         launch: starts the kernels of `FusedBookkeeping`; plain PyTorch without it.
+        drafter: the head in kernels; plain PyTorch without it.
         choice: chooses the tokens. Without it they are the likeliest ones.
 
     Attributes:
@@ -63,9 +65,10 @@ class BatchStep:
         num_copies: int,
         head: BatchDrafter | None = None,
         launch: Launch | None = None,
+        drafter: FusedDrafter | None = None,
         choice: TokenChoice | None = None,
     ) -> None:
-        self._choice = choice
+        self._drafter, self._choice = drafter, choice
         self._decoder, self._adapter, self._pass, self._state = decoder, adapter, step_pass, state
         self._head = head if num_drafts else None
         shape, k, c, device = step_pass.shape, num_drafts, num_copies, decoder.device
@@ -143,7 +146,11 @@ class BatchStep:
             predicted = self._choice.choose(logits, begun.places.slots, begun.positions, self._scores)
         settle = self.settle if self._fused is None else self._fused.settle
         rows = settle(slots, begun, predicted.tokens, predicted.confidence, self._result)
-        if self._head is not None and tapped is not None:
+        if self._head is None or tapped is None:
+            return
+        if self._drafter is not None:
+            self._drafter.draft(tapped, states, rows, state.last, slots, state.drafts, self._result, k, CONFIDENCE_UNIT)
+        else:
             last = decoder.normalize(states[rows], decoder.norm)
             features = row_features([part[rows] for part in tapped], last)
             drafts, confidence = self._head.draft_batch(features, state.last[slots], k)

@@ -33,7 +33,7 @@ from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder
 from model.nn.gpu.operations import Operations
-from model.nn.gpu.selection import select_pass
+from model.nn.gpu.selection import select_drafter, select_pass
 from model.nn.kv_cache import KeyValueCache
 from model.nn.kv_slab import KeyValueSlab, SlotCache
 from model.nn.step_pass import StepPass
@@ -181,6 +181,8 @@ class CUDAGraphRunner:
         largest = self._shape(min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
         self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
+        usable = operations if self._pass.reads_length else None
+        self._drafter = select_drafter(decoder, self._head, usable, slab.num_slots, max_drafts)
         self._launch_kernel = getattr(operations, "launch", None) if self._pass.reads_length else None
         smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, slab.capacity)
         self.buckets = [*smaller, slab.capacity]
@@ -330,7 +332,7 @@ class CUDAGraphRunner:
             step_pass = self._pass.with_shape(self._shape(drafts, copies, size))
             self._steps[key] = BatchStep(
                 self._decoder, self._adapter, step_pass, self.state, drafts, copies, self._head, self._launch_kernel,
-                self.choice if choosing else None,
+                self._drafter, self.choice if choosing else None,
             )  # fmt: skip
         return self._steps[key]
 

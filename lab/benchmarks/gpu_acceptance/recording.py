@@ -4,23 +4,31 @@ models of any size fit."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lab.benchmarks.gpu_acceptance.random_models import RandomCheckpoint
+from lab.benchmarks.gpu_acceptance.counting import CountedOperations
+from lab.benchmarks.gpu_acceptance.random_models import TINY, RandomCheckpoint, random_model
+from lab.benchmarks.gpu_acceptance.runners import new_runner
 from lab.benchmarks.gpu_acceptance.stored_weights import with_stored_weights
 from model.checkpoint.checkpoint import DecoderConfig
-from model.decode.device_steps import MAX_TOP
 from model.decode.verify import verification_mask
-from model.engine.device_state import DeviceState
-from model.engine.token_choice import TokenChoice
+from model.engine import cuda_graph
 from model.nn.adapter import Adapter, LowRank, projection_shapes
+from model.nn.batch_drafter import BatchDrafter
+from model.nn.block_drafter import BlockDrafterWeights, shapes
 from model.nn.decoder import Decoder
+from model.nn.draft_head import DraftHeadWeights
+from model.nn.forward_batch import num_features
+from model.nn.gpu.fused_drafter import FusedDrafter
 from model.nn.gpu.fused_pass import FusedPass
+from model.nn.gpu.triton_drafter import TritonDrafterOperations
 from model.nn.gpu.triton_operations import TritonOperations
+from model.nn.gpu.triton_ragged import TritonAttention
+from model.nn.ragged import RaggedRows
 from model.nn.step_pass import StepShape
 
 META = torch.device("meta")
@@ -91,24 +99,6 @@ def recorded_pass(
     return operations.launches
 
 
-def recorded_choice(
-    config: DecoderConfig, dtype: torch.dtype, drafts: int, batch: int = 1, *, stored: bool = False
-) -> Sequence[Launch]:
-    """The launches of the head and of what chooses tokens, in a step that does not take the likeliest ones."""
-    decoder, operations = meta_decoder(config, dtype), RecordingOperations()
-    decoder = with_stored_weights(decoder) if stored else decoder
-    keys_values = torch.empty(2, 1, batch + 1, config.kv_heads, 64, config.head_dim, dtype=dtype, device=META)
-    shape = StepShape(keys_values, verification_mask(drafts, 0, 0).to(META), drafts + 1, batch)
-    rows = shape.num_rows
-    choice = TokenChoice(DeviceState(keys_values, drafts, 0), config.vocab_size, rows, operations.launch)
-    logits = FusedPass(decoder, None, shape, operations).logits(
-        torch.empty(rows, config.hidden, dtype=dtype, device=META)
-    )
-    slots, positions = (torch.empty(rows, dtype=torch.long, device=META) for _ in range(2))
-    choice.choose(logits, slots, positions, torch.empty(rows, 1 + 2 * MAX_TOP, dtype=torch.int32, device=META))
-    return operations.launches
-
-
 class _ShapesOnly(RandomCheckpoint):
     """Weights without values."""
 
@@ -132,3 +122,83 @@ def meta_adapter(config: DecoderConfig, dtype: torch.dtype, rank: int, drafts: i
         for shapes in [projection_shapes(config)] * config.layers
     )
     return Adapter(empty(config.hidden), layers, "", drafts, {})
+
+
+_SIZE, _INNER, _WORDS, _ROWS = 512, 1536, 12_288, 5
+"""Of the bundled drafters. That of the 1.5B has an inner size of 1,024."""
+
+
+def meta_drafter(decoder: Decoder) -> BatchDrafter:
+    """A block drafter like the bundled ones, on the device of a decoder: its matrices have shapes only."""
+    config = decoder.config
+    sizes = {
+        "features": (_SIZE, num_features(config)),
+        "input": (_SIZE, config.hidden + _SIZE),
+        "gate_up": (2 * _INNER, _SIZE),
+        "down": (_SIZE, _INNER),
+    }
+    matrices = {name: torch.empty(shape, device=META) for name, shape in sizes.items()}
+    head = DraftHeadWeights(matrices, torch.zeros(_WORDS, dtype=torch.long), "", {})
+    tensors = {name: torch.empty(shape, device=META) for name, shape in shapes(_SIZE, _INNER, 1, _ROWS).items()}
+    weights = BlockDrafterWeights(head, {**tensors, "mix": torch.ones(_ROWS, 2)})
+    rows = torch.empty(_WORDS, _SIZE, device=META)
+    return BatchDrafter(weights, rows, decoder.embedding, decoder.device, decoder.dtype)
+
+
+def recorded_step(
+    decoder: Decoder,
+    drafts: int,
+    batch: int = 1,
+    *,
+    adapter: Adapter | None = None,
+    head: BatchDrafter | None = None,
+    copies: int = 7,
+    context: int = 1024,
+    choosing: bool = False,
+) -> tuple[list[Launch], int]:
+    """The launches of a whole step on the device, and how many operations of plain PyTorch there are beside them.
+
+    Args:
+        decoder: one whose weights have shapes only.
+        choosing: whether its tokens are chosen (`TokenChoice`), and not simply the likeliest ones.
+    """
+    operations, selected = RecordingOperations(), (cuda_graph.select_pass, cuda_graph.select_drafter)
+    model = replace(
+        random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder, adapter=adapter, draft_head=head
+    )
+    # What is checked on a GPU has no values here.
+    cuda_graph.select_pass = lambda *arguments: FusedPass(*arguments[:4])
+    cuda_graph.select_drafter = lambda decoder, head, *_: None if head is None else _fused(decoder, head, operations)
+    try:
+        runner, slab = new_runner(model, drafts, copies, context, batch, operations)
+    finally:
+        cuda_graph.select_pass, cuda_graph.select_drafter = selected
+    step = runner.batch_step(batch, drafts, choosing=choosing)
+    step.run(slab.capacity)  # what is made once is not counted
+    operations.launches.clear()
+    with torch.inference_mode(), CountedOperations() as others:
+        step.run(slab.capacity)
+    return operations.launches, others.count
+
+
+def _fused(decoder: Decoder, head: BatchDrafter, operations: TritonOperations) -> FusedDrafter:
+    own = TritonDrafterOperations(operations)
+    table: Tensor = decoder.embedding.__self__  # type: ignore[attr-defined]
+    return FusedDrafter(head, decoder.norm, decoder.config.norm_eps, table, operations, own)
+
+
+def recorded_prompts(config: DecoderConfig, dtype: torch.dtype, counts: Sequence[int]) -> list[Launch]:
+    """The launches of the attention of one layer over prompts of these lengths, each alone."""
+    launches = list[Launch]()
+
+    class Recorded(TritonAttention):
+        def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+            launches.append(Launch(kernel, grid, arguments, constants))
+
+    for count in counts:
+        keys_values = torch.empty(2, 1, 1, config.kv_heads, 2048, config.head_dim, dtype=dtype, device=META)
+        rows = RaggedRows(keys_values, (count,), (64,), (0,), (None,))
+        Recorded()(
+            torch.empty(count, config.heads, config.head_dim, dtype=dtype, device=META), *keys_values[:, 0], rows
+        )
+    return launches

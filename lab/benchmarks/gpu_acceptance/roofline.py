@@ -15,7 +15,7 @@ NODE_US = 2.0
 """µs that a dependent node of a CUDA graph costs on an H100 (1.8 to 2.5): an estimate, which the stage `machine`
 measures."""
 
-KERNELS_PER_LAYER = 6
+KERNELS_PER_LAYER = 5
 KERNELS_OF_HEAD = 2
 OTHER_KERNELS = 2
 """Kernels of a step outside of layers and head: one finds its rows and their embeddings, one what is accepted."""

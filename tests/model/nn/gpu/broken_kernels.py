@@ -17,7 +17,15 @@ from model.decode.verify import verification_mask
 from model.nn.adapter import random_adapter
 from model.nn.cpu.block_formats import FORMATS
 from model.nn.decoder import Decoder
-from model.nn.gpu import block_kernels, kernels, tiling, triton_operations
+from model.nn.gpu import (
+    attention_kernel,
+    block_kernels,
+    drafter_kernels,
+    kernels,
+    tiling,
+    triton_drafter,
+    triton_operations,
+)
 from model.nn.gpu.block_matrix import BlockMatrix, BlockWeight
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
@@ -29,28 +37,84 @@ from tests.model.nn.cpu.random_blocks import random_blocks
 
 CPU = torch.device("cpu")
 
-ROUNDED_SHARES = "_rounded(shares, values.dtype.element_ty, PRECISE)"
+ROUNDED_SHARES = "_rounded(shares, value.dtype, PRECISE)"
 PARTS = "part_total * share[:, None]"
 
 MISTAKES = {
-    "probabilities are truncated": ("attend", kernels, ROUNDED_SHARES, "shares.to(values.dtype.element_ty)"),
-    "another head's keys": ("attend", kernels, "+ head // GROUP", "+ (head // GROUP + 1) % (HEADS // GROUP)"),
-    "a row attends to one position too many": ("attend", kernels, "(n < past)[None, :]", "(n < past + 2)[None, :]"),
+    "probabilities are truncated": ("attend", attention_kernel, ROUNDED_SHARES, "shares.to(value.dtype)"),
+    "another head's keys": (
+        "attend",
+        attention_kernel,
+        "own = (slot * KV_HEADS + kv_head)",
+        "own = (slot * KV_HEADS + KV_HEADS - 1 - kv_head)",
+    ),
+    "a row attends to one position too many": (
+        "attend",
+        attention_kernel,
+        "attended = (n < past)[None, :]",
+        "attended = (n < past + 2)[None, :]",
+    ),
     "the mask is transposed": (
         "attend",
-        kernels,
-        "m[:, None] * rows + other[None, :]",
-        "other[None, :] * rows + m[:, None]",
+        attention_kernel,
+        "r[:, None] * rows + other[None, :]",
+        "other[None, :] * rows + r[:, None]",
     ),
-    "the last tile of keys is left out": ("attend", kernels, "+ SPLIT, end), KEYS)", "+ SPLIT, end - KEYS), KEYS)"),
-    "scores are one percent too large": ("attend", kernels, "PRECISE) * scale\n", "PRECISE) * scale * 1.01\n"),
-    "parts of the attention are not weighted": ("attend", kernels, PARTS, "part_total"),
-    "the rotation goes backwards": ("rotate_and_store", kernels, "rotated += second * ", "rotated -= second * "),
+    "the last tile of keys is left out": (
+        "attend",
+        attention_kernel,
+        "range(whole, stop, KEYS, num",
+        "range(whole, stop - KEYS, KEYS, num",
+    ),
+    "the first tile of keys is left out": (
+        "attend",
+        attention_kernel,
+        "range(begin, whole, KEYS)",
+        "range(begin + KEYS, whole, KEYS)",
+    ),
+    "scores are one percent too large": (
+        "attend",
+        attention_kernel,
+        "scores, PRECISE) * scale\n",
+        "scores, PRECISE) * scale * 1.01\n",
+    ),
+    "half of each head is left out of the scores": (
+        "attend",
+        attention_kernel,
+        "tl.trans(second), scores, PRECISE)",
+        "tl.trans(second), scores, PRECISE) * 0 + scores",
+    ),
+    "queries of a group are mixed up": (
+        "attend",
+        attention_kernel,
+        "place = out + (row * HEADS + head)",
+        "place = out + (row * HEADS + HEADS - 1 - head)",
+    ),
+    "parts of the attention are not weighted": ("attend", attention_kernel, PARTS, "part_total"),
+    "the rotation goes backwards": ("attend", attention_kernel, "rotated += second * ", "rotated -= second * "),
     "keys are written one position late": (
-        "rotate_and_store",
-        kernels,
-        "tl.load(cells + m, mask=m < rows, other=0)",
-        "tl.load(cells + m) + 1",
+        "attend",
+        attention_kernel,
+        "tl.store(keys + place, new_first",
+        "tl.store(keys + HEAD_DIM + place, new_first",
+    ),
+    "values are not written": (
+        "attend",
+        attention_kernel,
+        "tl.store(values + wide_place, new_value, mask=wide_mask)",
+        "tl.store(values + wide_place, new_value, mask=wide_mask & (n < 0)[:, None])",
+    ),
+    "rows are rotated to their places instead of their positions": (
+        "attend",
+        attention_kernel,
+        "position = tl.load(positions + row, mask=own, other=0)",
+        "position = n",
+    ),
+    "the step's own keys are those of another row": (
+        "attend",
+        attention_kernel,
+        "row = _row_of_step(r, rows, clean, tl.program_id(2)",
+        "row = _row_of_step(rows - 1 - r, rows, clean, tl.program_id(2)",
     ),
     "the norm's weight is left out": (
         "project",
@@ -129,16 +193,108 @@ MISTAKES = {
 }
 """For each mistake an operation that shows it, the module, what stands there, and what stands there instead."""
 
+DRAFTER_MISTAKES = {
+    "states are not normalized": (
+        "read_features",
+        drafter_kernels,
+        "tl.load(weight + k, mask=k < depth, other=0.0)",
+        "(1 + 0 * tl.load(weight + k, mask=k < depth, other=0.0))",
+    ),
+    "tapped states have another length": (
+        "read_features",
+        drafter_kernels,
+        'cache_modifier=".cg") * factor * factor',
+        'cache_modifier=".cg") * factor',
+    ),
+    "the second tapped layer is the first": (
+        "read_features",
+        drafter_kernels,
+        "            second, norm, features + hidden,",
+        "            first, norm, features + hidden,",
+    ),
+    "the token is another conversation's": ("read_features", drafter_kernels, "last + slot,", "last + m,"),
+    "rows attend to another conversation's": (
+        "attend_block",
+        drafter_kernels,
+        "same = (m // BLOCK)[:, None] == (m // BLOCK)[None, :]",
+        "same = (m // BLOCK)[:, None] >= (m // BLOCK)[None, :]",
+    ),
+    "heads have the first head's keys": (
+        "attend_block",
+        drafter_kernels,
+        "own = HEADS * HEAD_DIM + head",
+        "own = head",
+    ),
+    "the residual is left out": (
+        "attend_block",
+        drafter_kernels,
+        "total += tl.load(residual + row",
+        "total += 0 * tl.load(residual + row",
+    ),
+    "rows of a block are scored as if it were shorter": (
+        "score",
+        drafter_kernels,
+        "m // count * block",
+        "m // count * count",
+    ),
+    "logits are not normalized": (
+        "score",
+        drafter_kernels,
+        "squares / depth + eps)[:, None]\n    mask",
+        "squares * 0 + 1)[:, None]\n    mask",
+    ),
+    "far words are compared": ("compare", drafter_kernels, "denoised > top - near", "denoised > top - 2 * near"),
+    "what was read does not count": ("compare", drafter_kernels, "+ of_read * read", "+ 0 * read"),
+    "words are counted within a tile": (
+        "compare",
+        drafter_kernels,
+        "scores == most, n,",
+        "scores == most, n - tile * COLUMNS,",
+    ),
+    "the last tiles are not merged": (
+        "read_draft",
+        drafter_kernels,
+        "for start in range(0, tiles, TILES):",
+        "for start in range(0, tiles - TILES, TILES):",
+    ),
+    "the state before is left out": (
+        "read_draft",
+        drafter_kernels,
+        "total += of_state * tl.rsqrt",
+        "total += 0 * of_state * tl.rsqrt",
+    ),
+    "the context is left out": (
+        "read_draft",
+        drafter_kernels,
+        "total += tl.load(context + place",
+        "total += 0 * tl.load(context + place",
+    ),
+    "drafts go to the wrong slot": (
+        "store_drafts",
+        drafter_kernels,
+        "kept + slot * max_drafts",
+        "kept + conversation * max_drafts",
+    ),
+    "earlier drafts are lost": (
+        "store_drafts",
+        drafter_kernels,
+        "tl.load(drafts + place, mask=i < count - 1, other=0)",
+        "0 * i",
+    ),
+}
+"""The same of the kernels that draft."""
+
 _NUMBER = itertools.count()
 
 
 @contextmanager
 def mistaken(name: str, folder: Path) -> Iterator[None]:
     """The kernels with a mistake, while this is entered."""
-    _, module, right, wrong = MISTAKES[name]
-    names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in (kernels, block_kernels)}
+    _, module, right, wrong = {**MISTAKES, **DRAFTER_MISTAKES}[name]
+    modules = (kernels, block_kernels, attention_kernel, drafter_kernels)
+    names = {one: f"mistaken_{one.__name__.rpartition('.')[2]}_{next(_NUMBER)}" for one in modules}
     made = {}
-    for one in (kernels, block_kernels):  # the second imports the first
+    for one in modules:  # the others import the first
         assert one.__file__ is not None
         text = Path(one.__file__).read_text(encoding="utf-8")
         if one is module:
@@ -154,6 +310,8 @@ def mistaken(name: str, folder: Path) -> Iterator[None]:
     with (
         patch.object(triton_operations, "kernels", made[kernels]),
         patch.object(triton_operations, "block_kernels", made[block_kernels]),
+        patch.object(triton_operations, "attention_kernel", made[attention_kernel]),
+        patch.object(triton_drafter, "drafter_kernels", made[drafter_kernels]),
     ):
         yield
 
@@ -199,17 +357,25 @@ _WIDE = 1024
 
 
 def selected(decoder: Decoder, operations: Operations) -> StepPass:
-    """The pass of a step of 9 rows that the check at the start chooses. Tiles are wide, because the interpreter takes
-    as long for narrow ones, and there are many more of those."""
+    """The pass of a step of 9 rows that the check at the start chooses."""
     config = decoder.config
     cache = torch.zeros(2, config.layers, 1, config.kv_heads, 320, config.head_dim, dtype=torch.bfloat16)
     adapter = random_adapter(config, 4, 2, seed=0).to(CPU, torch.bfloat16)
     for low in (low for layer in adapter.layers for low in layer.values()):
         low.b.mul_(_ADAPTER_SCALE)
+    with wide_tiles():
+        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
+
+
+@contextmanager
+def wide_tiles() -> Iterator[None]:
+    """The interpreter takes as long for a narrow tile as for a wide one."""
     with (
         patch.object(tiling, "_WIDTHS", (_WIDE, 512, 256, 128, 64, 32, 16)),
         patch.object(tiling, "_ENOUGH_PROGRAMS", 1),
         patch.object(triton_operations, "GATE_UP_COLUMNS", _WIDE),
         patch.object(triton_operations, "HEAD_COLUMNS", 256),
+        patch.object(triton_drafter, "_COLUMNS", 128),
+        patch.object(triton_drafter, "_TILES", 2),
     ):
-        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
+        yield
