@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from chat.types import Message
-from model.decode.constraint import Constraint
+from chat.types import Message, Opening, Tool
+from model.decode.constraint import Constraint, mask_logits
 from model.decode.device_steps import TokenSettings
 from model.decode.draft import NO_DRAFT
 from model.decode.draft_length import DraftLengthController
@@ -25,13 +24,14 @@ from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import TokenLogProbability
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
+from model.decode.tool_calls import ToolCallConstraint
 from model.engine import engine as engine_module
 from model.engine.batch_step import BatchStep
 from model.engine.conversation import Conversation
 from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
 from model.engine.device_state import DeviceState
 from model.engine.engine import Engine
-from model.engine.loader import LoadedModel, load_model
+from model.engine.loader import LoadedModel
 from model.engine.token_choice import TokenChoice
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.forward_batch import num_features
@@ -40,6 +40,16 @@ from model.nn.kv_slab import KeyValueSlab
 from tests.model.dialogues import SYSTEM, at_the_same_time, collect_progress, committed_text
 from tests.model.engine.recorded_graphs import use_recorded_graphs
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
+
+WEATHER = Tool(
+    "get_weather",
+    "the capital of France",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 6}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+        "required": ["city"],
+    },
+)
 
 CASES, TOGETHER, TOKENS, DRAFTS, CONTEXT = 200, 8, 14, 3, 120
 
@@ -114,13 +124,20 @@ def random_case(draw: random.Random, seed: int, stops: frozenset[int]) -> Case:
     return Case(prompt, draw.choice(GRAMMARS), sampling, num_top, draw.random() < 0.85, stops)
 
 
-def with_drafter(folder: Path) -> LoadedModel:
-    model = load_model(folder, device="cpu", precision="float32")
+def with_drafter(model: LoadedModel) -> LoadedModel:
     decoder, config = model.decoder, model.decoder.config
     head = random_draft_head(num_features(config), config.hidden, config.vocab_size, seed=1, size=256)
     rows = decoder.head_weight[head.vocabulary] @ head.matrices["output"]
     drafter = BatchDrafter(random_block_drafter(head), rows, decoder.embedding, decoder.device, decoder.dtype)
-    return replace(model, draft_head=drafter)
+    return replace(model, adapter=None, draft_head=drafter)
+
+
+@pytest.fixture(scope="module")
+def engine(model: LoadedModel) -> Iterator[Engine]:
+    """Everything takes the eager path."""
+    engine = Engine(lambda: replace(model, adapter=None))
+    yield engine
+    engine.close()
 
 
 def new_runner(model: LoadedModel, slots: int) -> CUDAGraphRunner:
@@ -178,8 +195,8 @@ def drafts_that_are_often_right(
     return seen
 
 
-def test_the_text_is_that_of_the_eager_path(varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw, model = random.Random(2), with_drafter(varied_qwen2)
+def test_the_text_is_that_of_the_eager_path(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, model = random.Random(2), with_drafter(model)
     runner, steps, committed = new_runner(model, TOGETHER), Counter[bool](), Counter[bool]()
     launch = BatchStep.launch
 
@@ -216,38 +233,68 @@ def test_the_text_is_that_of_the_eager_path(varied_qwen2: Path, monkeypatch: pyt
 
 
 async def test_replayed_steps_choose_what_the_eager_path_does(
-    varied_qwen2: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A conversation that samples, one with a grammar and a plain one share captured steps."""
+    """Conversations that sample, follow a grammar, call tools, begin in a given way, and a plain one share captured
+    steps."""
     graphs = use_recorded_graphs(monkeypatch)
-    monkeypatch.setitem(engine_module._MAX_SLOTS, "cpu", 3)
-    replaying, hello = Engine(lambda: with_drafter(varied_qwen2), cuda_graphs=True), Message("user", "hello to you")
+    monkeypatch.setitem(engine_module._MAX_SLOTS, "cpu", 6)
+    replaying, hello = Engine(lambda: with_drafter(model), cuda_graphs=True), Message("user", "hello to you")
     options: list[dict[str, Any]] = [
         {"sampling": Sampling(0.9, top_p=0.9, seed=4), "top_log_probabilities": 2},
         {"sampling": Sampling(0.7, seed=5), "grammar": GRAMMARS[1]},
+        {"tools": [WEATHER], "tool_choice": "required", "sampling": Sampling(0.5, seed=6)},
+        {"tools": [WEATHER], "sampling": Sampling(0.8, seed=7)},
+        {"grammar": Opening(("hello to the capital", "hello to you")), "sampling": Sampling(0.9, seed=8)},
         {},
     ]
     try:
         started = graphs.num_replayed
         found = await at_the_same_time(
             replaying,
-            *(collect_progress(Conversation(replaying), SYSTEM, hello, max_tokens=20, **one) for one in options),
+            *(collect_progress(Conversation(replaying), SYSTEM, hello, max_tokens=40, **one) for one in options),
         )
         assert graphs.num_replayed - started > 10
         for one, progress in zip(options, found, strict=True):
-            alone = await collect_progress(Conversation(engine), SYSTEM, hello, max_tokens=20, **one)
+            alone = await collect_progress(Conversation(engine), SYSTEM, hello, max_tokens=40, **one)
             assert committed_text(progress) == committed_text(alone)
+            assert [p.tool_calls for p in progress if p.tool_calls] == [p.tool_calls for p in alone if p.tool_calls]
             assert [s.text for p in progress for s in p.scores] == [s.text for p in alone for s in p.scores]
     finally:
         replaying.close()
 
 
+async def test_rules_are_what_a_constraint_does_to_logits(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tool calls with optional arguments, of which there may be several. Where rules are silent, logits decide."""
+    restrict, seen = ToolCallConstraint.restrict, Counter[str]()
+
+    def compared(self: ToolCallConstraint, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+        rules, expected = self.rules(draft), logits.clone()
+        seen["silent"] += self.in_call and not rules
+        restrict(self, logits, draft, copied)
+        for row, rule in enumerate(rules):
+            if rule.lowered is not None:
+                expected[row, torch.from_numpy(rule.lowered)] -= rule.by
+                seen["lowered"] += 1
+            if rule.allowed is not None:
+                mask_logits(expected[row], rule.allowed)
+            assert torch.equal(expected[row], logits[row])
+            seen["rows"] += 1
+
+    monkeypatch.setattr(ToolCallConstraint, "restrict", compared)
+    for seed in range(8):
+        hello, sampling = Message("user", "hello to you"), Sampling(1.0, seed=seed)
+        options = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": True, "sampling": sampling}
+        await collect_progress(Conversation(engine), SYSTEM, hello, max_tokens=80, **options)
+    assert seen["rows"] > 30 and seen["lowered"] and seen["silent"]
+
+
 def test_where_choices_cannot_be_captured_they_take_the_eager_path(
-    varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     use_recorded_graphs(monkeypatch)
     monkeypatch.setattr(TokenChoice, "choose", lambda *arguments: torch.empty(0).item())  # what a capture cannot do
-    runner = new_runner(with_drafter(varied_qwen2), 1)
+    runner = new_runner(with_drafter(model), 1)
     runner.warm_up()
     assert "sampling and log probabilities are not captured" in caplog.text and runner.choice is None
     cache = runner._slab.new_cache()
