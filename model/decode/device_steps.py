@@ -65,7 +65,3 @@ class Attach(Protocol):
     def __call__(
         self, cache: KeyValueCache, last: int, draft: Draft, settings: TokenSettings | None
     ) -> DeviceSteps | None: ...
-
-
-def no_device(cache: KeyValueCache, last: int, draft: Draft, settings: TokenSettings | None) -> None:
-    """Takes no steps."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from chat.progress import DraftOrigin
 from model.decode.constraint import Constraint, RowRule, draft_after
-from model.decode.device_steps import MAX_TOP, Attach, DeviceSteps, TokenSettings, no_device
+from model.decode.device_steps import MAX_TOP, Attach, DeviceSteps, TokenSettings
 from model.decode.draft import NO_DRAFT, Draft, DraftHead
 from model.decode.draft_length import DraftLengthController
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
@@ -61,7 +61,8 @@ class SpeculativeDecoder:
         draft_settings: called before each step.
         context: the model's context length.
         observer: receives after each step how many drafts and copied tokens were verified and accepted.
-        attach: called before each step that the device could take. It takes none where logits are biased.
+        attach: called before each step that the device could take, which is none where logits are biased; None without
+            such a device.
         constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
             under the same constraint.
         num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
@@ -77,7 +78,7 @@ class SpeculativeDecoder:
         sampler: Sampler,
         context: int,
         observer: DraftLengthController,
-        attach: Attach = no_device,
+        attach: Attach | None = None,
         constraint: Constraint | None = None,
         num_top: int | None = None,
         draft_head: DraftHead | None = None,
@@ -325,6 +326,8 @@ class SpeculativeDecoder:
 
     def _attach_if_possible(self) -> DeviceSteps | None:
         """The device's own steps, after attaching or detaching as needed. None if it cannot take the next one."""
+        if self._attach is None:
+            return None
         possible, settings = self._token_settings()
         attached = self._attached
         if attached is not None and not (possible and attached.has_room and attached.settings == settings):
