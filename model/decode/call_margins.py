@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from model.decode.call_decision import CallThresholds
 from model.decode.constraint import RowRule, mask_logits
 from model.decode.grammar_compiler import JSONStructure
+from model.decode.token_set import TokenSet, contains, packed, unpacked
 
 MORE_PER_CALL = 1.5
 """How much likelier text must be for each call after the second, nats: once a model has made two, it likes to go on."""
@@ -28,12 +28,11 @@ class CallMargins:
 
     def __init__(self, structure: JSONStructure, control: Sequence[int], thresholds: CallThresholds) -> None:
         self._structure, self._thresholds = structure, thresholds
-        self._control = np.zeros_like(structure.newline)
-        self._control[list(control)] = True
+        tokens = np.zeros(8 * len(structure.newline), np.bool_)
+        tokens[list(control)] = True
+        self._control = packed(tokens)
 
-    def mask(
-        self, logits: Tensor, allowed: npt.NDArray[np.bool_], written: Sequence[int], several_bonus: float = 0.0
-    ) -> None:
+    def mask(self, logits: Tensor, allowed: TokenSet, written: Sequence[int], several_bonus: float = 0.0) -> None:
         """Mask the logits [vocabulary] of a choice, in place.
 
         Args:
@@ -47,10 +46,11 @@ class CallMargins:
             )
         lowered = self._lowered(allowed, written)
         if lowered is not None:
-            logits[torch.from_numpy(lowered).to(logits.device)] -= self._thresholds.optional
+            tokens = torch.from_numpy(unpacked(lowered, len(logits)))
+            logits[tokens.to(logits.device)] -= self._thresholds.optional
         mask_logits(logits, allowed)
 
-    def rule(self, allowed: npt.NDArray[np.bool_], written: Sequence[int]) -> RowRule | None:
+    def rule(self, allowed: TokenSet, written: Sequence[int]) -> RowRule | None:
         """What `mask` does; None if that depends on the logits: where another call may follow."""
         allowed = allowed & ~self._structure.with_newline
         if self._may_end(allowed):
@@ -59,14 +59,14 @@ class CallMargins:
 
     def text_score(self, logits: Tensor) -> float:
         """Log probability that text follows, whatever it is, and not the end: [vocabulary] → nats."""
-        control = torch.from_numpy(self._control).to(logits.device)
+        control = torch.from_numpy(unpacked(self._control, len(logits))).to(logits.device)
         return float(logits.masked_fill(control, -torch.inf).logsumexp(0) - logits.logsumexp(0))
 
-    def _may_end(self, allowed: npt.NDArray[np.bool_]) -> bool:
+    def _may_end(self, allowed: TokenSet) -> bool:
         """Whether the calls may end, and another may follow."""
         return bool((allowed & self._control).any() and (allowed & self._structure.newline).any())
 
-    def _lowered(self, allowed: npt.NDArray[np.bool_], written: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+    def _lowered(self, allowed: TokenSet, written: Sequence[int]) -> TokenSet | None:
         """The tokens that go on with an optional argument, if the call may end instead. What a first call has, another
         has if the model says so."""
         for more, end in (self._structure.after_string, self._structure.after_other):
@@ -89,7 +89,7 @@ class CallMargins:
         """The tokens of each call. Line breaks separate calls and tags."""
         lines: list[list[int]] = [[]]
         for token in written:
-            if self._structure.newline[token]:
+            if contains(self._structure.newline, token):
                 lines.append([])
             else:
                 lines[-1].append(token)

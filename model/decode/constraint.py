@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,6 +12,7 @@ from model.decode.draft import NO_DRAFT, Draft
 from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
 from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
+from model.decode.token_set import TokenSet, unpacked
 
 _MAX_FORCED = 64
 """Forced tokens taken at a time: rows of a single forward pass, for which others wait. The rest follows after it."""
@@ -29,12 +28,12 @@ class RowRule:
 
     Attributes:
         allowed: what may be chosen; None if anything may.
-        lowered: tokens [vocabulary] bool whose logits are lowered first; None if none are.
+        lowered: tokens whose logits are lowered first; None if none are.
         by: how much, in nats.
     """
 
     allowed: Allowed | None = None
-    lowered: npt.NDArray[np.bool_] | None = None
+    lowered: TokenSet | None = None
     by: float = 0.0
 
 
@@ -226,7 +225,8 @@ def mask_logits(logits: Tensor, allowed: Allowed) -> None:
         logits.fill_(-torch.inf)
         logits[allowed] = kept
     else:
-        logits.masked_fill_(torch.from_numpy(~allowed).to(logits.device), -torch.inf)
+        forbidden = torch.from_numpy(~unpacked(allowed, len(logits)))
+        logits.masked_fill_(forbidden.to(logits.device), -torch.inf)
 
 
 def draft_after(draft: Draft, forced: Sequence[int]) -> Draft:

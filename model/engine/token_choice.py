@@ -16,6 +16,7 @@ from model.decode.constraint import RowRule
 from model.decode.device_steps import MAX_TOP, TokenSettings
 from model.decode.log_probabilities import TokenLogProbability
 from model.decode.sampling import token_at
+from model.decode.token_set import TokenSet
 from model.engine.device_state import DeviceState
 from model.engine.fused_bookkeeping import Launch
 from model.nn.step_pass import Predictions
@@ -91,11 +92,10 @@ class TokenChoice:
         numbers.fill(ANY)
         places: dict[int, int] = {}
 
-        def mask(tokens: np.ndarray) -> int:
+        def mask(tokens: TokenSet) -> int:
             if id(tokens) not in places:
                 place = places[id(tokens)] = len(places)
-                packed = np.packbits(tokens, bitorder="little")
-                masks[place].view(np.uint8)[: len(packed)] = packed
+                masks[place] = tokens.view(np.int32)
             return places[id(tokens)]
 
         for conversation, own in enumerate(rules):
@@ -208,7 +208,8 @@ def forbidden_token(rule: RowRule) -> int:
         return 0
     if isinstance(rule.allowed, int):
         return int(rule.allowed == 0)
-    return int(rule.allowed.argmin())
+    place = int((rule.allowed != 255).argmax())
+    return 8 * place + next((bit for bit in range(8) if not rule.allowed[place] >> bit & 1), 0)
 
 
 def _distributions(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

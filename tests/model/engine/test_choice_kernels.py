@@ -13,6 +13,7 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.constraint import RowRule
 from model.decode.device_steps import MAX_TOP, TokenSettings
 from model.decode.sampling import Sampler, Sampling
+from model.decode.token_set import packed
 from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.engine.token_choice import ANY, TokenChoice, read_scores
 from model.nn.decoder import Decoder
@@ -29,7 +30,8 @@ def random_rule(draw: np.random.Generator) -> RowRule:
     allowed = draw.random(VOCABULARY) < draw.choice([0.01, 0.5])
     allowed[draw.integers(VOCABULARY)] = True
     lowered = draw.random(VOCABULARY) < 0.5 if draw.random() < 0.3 else None
-    return [RowRule(), RowRule(int(draw.integers(VOCABULARY))), RowRule(allowed, lowered, 1.5)][draw.integers(3)]
+    both = RowRule(packed(allowed), None if lowered is None else packed(lowered), 1.5)
+    return [RowRule(), RowRule(int(draw.integers(VOCABULARY))), both][draw.integers(3)]
 
 
 @pytest.mark.parametrize("seed", range(3))

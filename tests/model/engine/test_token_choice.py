@@ -24,6 +24,7 @@ from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import TokenLogProbability
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
+from model.decode.token_set import unpacked
 from model.decode.tool_calls import ToolCallConstraint
 from model.engine import engine as engine_module
 from model.engine.batch_step import BatchStep
@@ -274,7 +275,7 @@ async def test_rules_are_what_a_constraint_does_to_logits(engine: Engine, monkey
         restrict(self, logits, draft, copied)
         for row, rule in enumerate(rules):
             if rule.lowered is not None:
-                expected[row, torch.from_numpy(rule.lowered)] -= rule.by
+                expected[row, torch.from_numpy(unpacked(rule.lowered, logits.shape[1]))] -= rule.by
                 seen["lowered"] += 1
             if rule.allowed is not None:
                 mask_logits(expected[row], rule.allowed)
