@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
 from model.engine.cuda_step import can_capture
+from model.engine.dependent_launch import replay_agrees
 from model.engine.device_state import DeviceState, read_result
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
@@ -152,6 +154,7 @@ class CUDAGraphRunner:
         largest = self._shape(min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
         self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
+        self._operations = operations
         usable = operations if self._pass.reads_length else None
         self._drafter = select_drafter(decoder, self._head, usable, slab.num_slots, max_drafts)
         self._launch_kernel = getattr(operations, "launch", None) if self._pass.reads_length else None
@@ -206,6 +209,7 @@ class CUDAGraphRunner:
             return
         pool = None
         self._check_bookkeeping()
+        self._check_dependent_launch()
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
@@ -233,6 +237,22 @@ class CUDAGraphRunner:
             self._steps.clear()
             for part in (*self.state.parts, self.state.keys_values):
                 part.zero_()
+
+    def _check_dependent_launch(self) -> None:
+        """Start kernels one after the other if steps whose kernels overlap fail, or compute something else here."""
+        operations: Any = self._operations
+        if not getattr(operations, "dependent", False):
+            return
+        step = self.batch_step(1, self.state.max_drafts)
+        try:
+            agree = replay_agrees(step, self.state, operations, self._slab.capacity)
+            reason = "their results differ"
+        except Exception as problem:  # of Triton, its compiler, the driver
+            agree, reason = False, (str(problem).splitlines() or [type(problem).__name__])[0]
+        if not agree:
+            _log.warning("kernels cannot overlap here, so steps take longer: %s", reason)
+            operations.dependent = False
+            self._steps.clear()
 
     def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
         """Choose the number of drafts for each size of a batch.
