@@ -28,7 +28,7 @@ DRAFTER = {"read_features", "attend_block", "score", "compare", "read_draft", "s
         (
             ["--batches", "64", "--model", "1.5b", "--weights", "bfloat16", "--dependent"],
             STEP | DRAFTER - {"read_draft"} | {"predict_tile"},
-            {"1", "2", "3", "5"},
+            {"1", "2", "3", "6"},
         ),
     ],
     ids=["one conversation, weights in blocks", "64 conversations, kernels that overlap"],
