@@ -21,11 +21,10 @@ from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-from model.hub.store import ModelStore
-
 from lab.benchmarks.gpu_mistakes.mistakes import DRAFTER_MISTAKES, MISTAKES
 from lab.benchmarks.gpu_mistakes.real_layers import real_drafter, real_layers
 from lab.benchmarks.gpu_mistakes.running import CPU, OneDrafterKernel, OneKernel, mistaken, selected, selected_drafter
+from model.hub.store import ModelStore
 from model.nn.decoder import Decoder
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.triton_operations import TritonOperations

@@ -85,7 +85,8 @@ class LayersInPyTorch(TorchOperations):
     """What passes for Triton's kernels of layers where those that draft are checked."""
 
     def __init__(self) -> None:
-        self.launch = TritonOperations(CPU).launch
+        kernels = TritonOperations(CPU)
+        self.launch, self.counters = kernels.launch, kernels.counters
 
 
 _ADAPTER_SCALE = 50
