@@ -1,13 +1,13 @@
 """Compiles the GPU's kernels without a GPU, and prints what each needs of a multiprocessor.
 
     python -m lab.benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 89 90 100] [--batches 1 64]
-        [--weights stored bfloat16] [--table]
+        [--weights stored bfloat16] [--dependent] [--table]
 
 All kernels of a step for the shapes of a model, as it launches them with its adapter, and with a block drafter; with
 the weights as its file stores them and as bfloat16; and the attention of prompts. A kernel that needs more shared
 memory than a target has does not run there; registers that do not fit lie on a stack in memory, which makes it slow.
-`--table` prints a table at the end, with ranges over the targets. Exits with 1 if a kernel does not compile or does not
-fit.
+`--table` prints a table at the end, with ranges over the targets; `--dependent` compiles for programmatic dependent
+launch, which targets from 9.0 on have. Exits with 1 if a kernel does not compile or does not fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from lab.benchmarks.gpu_acceptance.recording import (
     recorded_step,
 )
 from lab.benchmarks.gpu_acceptance.stored_weights import with_stored_weights
+from model.nn.gpu.triton_operations import dependence
 
 _MODELS = {"0.5b": QWEN_05B, "1.5b": QWEN_15B}
 
@@ -55,7 +56,7 @@ _POINTERS = {
 
 _WEIGHTS = ("stored", "bfloat16")
 
-_OPTIONS = ("num_warps", "num_stages")
+_OPTIONS = ("num_warps", "num_stages", "launch_pdl")
 
 _DRAFTS = {1: 4, 64: 1}
 """Drafts in the steps that are compiled, by number of conversations."""
@@ -98,13 +99,14 @@ def main() -> int:
     parser.add_argument("--targets", type=int, nargs="+", default=[80, 89, 90, 100], help="compute capability × 10")
     parser.add_argument("--batches", type=int, nargs="+", choices=_DRAFTS, default=[*_DRAFTS], help="conversations")
     parser.add_argument("--weights", nargs="+", choices=_WEIGHTS, default=[*_WEIGHTS])
+    parser.add_argument("--dependent", action="store_true", help="compile for programmatic dependent launch")
     parser.add_argument("--table", action="store_true", help="print a Markdown table at the end")
     arguments = parser.parse_args()
     models = [arguments.model] if arguments.model else list(_MODELS)
     failed, rows = 0, dict[str, list[Compiled]]()
     print(f"triton {triton.__version__}")
     for model in models:
-        for launch in _distinct(model, arguments.batches, arguments.weights):
+        for launch in _distinct(model, arguments.batches, arguments.weights, dependent=arguments.dependent):
             for target in arguments.targets:
                 found = _report(model, launch, target)
                 failed += found is None
@@ -115,7 +117,9 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _distinct(model: str, batches: Sequence[int], weights: Sequence[str]) -> Iterator[Launch]:
+def _distinct(
+    model: str, batches: Sequence[int], weights: Sequence[str], *, dependent: bool = False
+) -> Iterator[Launch]:
     """The launches of a model's steps that differ in their kernel or its constants."""
     config, dtype, seen = _MODELS[model], torch.bfloat16, set()
     for batch, kind in itertools.product(batches, weights):
@@ -127,6 +131,7 @@ def _distinct(model: str, batches: Sequence[int], weights: Sequence[str]) -> Ite
         launches = [*recorded_step(decoder, drafts, batch, adapter=adapter, context=_CONTEXT)[0]]
         launches += recorded_step(decoder, drafts, batch, head=head, context=_CONTEXT)[0]
         launches += recorded_step(decoder, drafts, batch, context=_CONTEXT, choosing=True)[0]
+        launches = [replace(one, constants=one.constants | dependence(dependent)) for one in launches]
         launches += recorded_prompts(config, dtype, _PROMPTS)
         for launch in launches:
             key = (launch.name, str(_source(launch).constants))

@@ -27,6 +27,7 @@ from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
 from model.engine.cuda_step import can_capture
+from model.engine.dependent_launch import replay_agrees
 from model.engine.device_state import DeviceState, read_result
 from model.engine.token_choice import TokenChoice, forbidden_token, read_scores
 from model.nn.adapter import Adapter
@@ -181,6 +182,7 @@ class CUDAGraphRunner:
         largest = self._shape(min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
         self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
+        self._operations = operations
         usable = operations if self._pass.reads_length else None
         self._drafter = select_drafter(decoder, self._head, usable, slab.num_slots, max_drafts)
         self._launch_kernel = getattr(operations, "launch", None) if self._pass.reads_length else None
@@ -252,6 +254,7 @@ class CUDAGraphRunner:
         pool = None
         self._check_bookkeeping()
         self._check_choice()
+        self._check_dependent_launch()
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
@@ -306,6 +309,22 @@ class CUDAGraphRunner:
         if not agrees:
             _log.warning("the kernel that chooses tokens cannot be used here, so grammars take longer: %s", reason)
             self.choice.launch = None
+
+    def _check_dependent_launch(self) -> None:
+        """Start kernels one after the other if steps whose kernels overlap fail, or compute something else here."""
+        operations: Any = self._operations
+        if not getattr(operations, "dependent", False):
+            return
+        step = self.batch_step(1, self.state.max_drafts)
+        try:
+            agree = replay_agrees(step, self.state, operations, self._slab.capacity)
+            reason = "their results differ"
+        except Exception as problem:  # of Triton, its compiler, the driver
+            agree, reason = False, _first_line(problem)
+        if not agree:
+            _log.warning("kernels cannot overlap here, so steps take longer: %s", reason)
+            operations.dependent = False
+            self._steps.clear()
 
     def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
         """Choose the number of drafts for each size of a batch.

@@ -61,7 +61,7 @@ class RecordingOperations(TritonOperations):
         super().__init__(META)
         self.launches: list[Launch] = []
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    def start(self, kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
         self.launches.append(Launch(kernel, grid, arguments, constants))
 
 

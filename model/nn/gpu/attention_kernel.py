@@ -8,7 +8,7 @@ what it computes, and `kernels.py` what `PRECISE` means.
 import triton
 import triton.language as tl
 
-from model.nn.gpu.kernels import _dot, _rounded
+from model.nn.gpu.kernels import _after_previous, _dot, _rounded
 
 
 @triton.jit
@@ -109,7 +109,7 @@ def attend(
     rows, clean, capacity, max_splits, scale, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr, HEAD_NORM: tl.constexpr, QUERY_SCALE: tl.constexpr,
-    PRECISE: tl.constexpr,
+    PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Rotation, cache and attention of a tile of a conversation's queries over SPLIT positions of its slot. Grid:
     (KV_HEADS × tiles, max_splits, conversations).
@@ -122,6 +122,7 @@ def attend(
     how many rows follow it. The last program that arrives merges the parts (flash-decoding). All rows attend to the
     first `past_length` positions; `new` says which rows attend to which.
     """
+    _after_previous(DEPENDENT)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     half: tl.constexpr = HEAD_DIM // 2
     split, conversation = tl.program_id(1), tl.program_id(2)

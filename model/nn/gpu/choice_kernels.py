@@ -6,6 +6,8 @@ plain PyTorch what it computes, in about 60 kernels."""
 import triton
 import triton.language as tl
 
+from model.nn.gpu.kernels import _after_previous
+
 
 @triton.jit
 def _distance(logits, n, inside, highest, temperature):
@@ -36,10 +38,12 @@ def _reached(logits, columns, highest, temperature, most, wanted, COUNT: tl.cons
 @triton.jit
 def choose(
     all_logits, slots, positions, masks, rules, lowered, by, temperatures, top_ks, top_ps, num_tops, uniforms,
-    tokens, confidence, scores, columns, words, num_positions, clean, TOP: tl.constexpr, BLOCK: tl.constexpr,
+    tokens, confidence, scores, columns, words, num_positions, clean,
+    TOP: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The token of a row, its probability among those that it may choose, and its scores. Grid: (rows,). Logits of
     tokens that are not allowed become -∞ in place. A row is read several times, from the GPU's cache."""
+    _after_previous(DEPENDENT)
     row = tl.program_id(0)
     logits, is_clean = all_logits + row.to(tl.int64) * columns, row < clean
     slot = tl.load(slots + row)

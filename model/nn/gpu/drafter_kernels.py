@@ -6,7 +6,7 @@ PyTorch in `drafter_operations.py`. `PRECISE` is as in `kernels.py`."""
 import triton
 import triton.language as tl
 
-from model.nn.gpu.kernels import _columns_of, _dot, _rounded
+from model.nn.gpu.kernels import _after_previous, _columns_of, _dot, _rounded
 
 
 @triton.jit
@@ -36,10 +36,12 @@ def read_features(
     first, second, states, norm, newest, last, slots, table, features, inputs, context, z, partials, counters,
     conversations, hidden, size, eps, own_eps,
     TAPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """What a draft head reads of the rows that predicted the newest tokens, and of these tokens. Grid: (tiles of
     COLUMNS columns, TAPS + 2 parts of the input, tiles of ROWS conversations). The last program of a tile that arrives
     adds up the parts: the tapped states, the normalized ones, and the embedding."""
+    _after_previous(DEPENDENT)
     tile, part = tl.program_id(0), tl.program_id(1)
     local = tl.arange(0, ROWS)
     m, columns = tl.program_id(2) * ROWS + local, tile * COLUMNS + tl.arange(0, COLUMNS)
@@ -100,10 +102,11 @@ def read_features(
 def attend_block(
     fused, weight, residual, out, conversations, scale,
     BLOCK: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, PRECISE: tl.constexpr,
+    COLUMNS: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Attention of the BLOCK rows of each conversation to each other, its projection, and the residual. Grid: (tiles of
     COLUMNS columns, groups of conversations). Every program computes the attention by itself: it is small."""
+    _after_previous(DEPENDENT)
     SIZE: tl.constexpr = HEADS * HEAD_DIM
     each: tl.constexpr = ROWS // BLOCK
     width: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
@@ -135,10 +138,11 @@ def attend_block(
 @triton.jit(do_not_specialize=["rows", "count"])
 def score(
     x, vocabulary, logits, best, rows, block, count, columns, depth, eps,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Logits of the first `count` rows of each block of normalized x, and the largest one of each tile. Grid: (tiles of
     COLUMNS tokens, tiles of ROWS rows)."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
@@ -158,11 +162,12 @@ def score(
 @triton.jit(do_not_specialize=["number", "count"])
 def compare(
     logits, highest, state, vocabulary, best, index, weights, number, count, columns, depth, eps, near, of_read,
-    of_denoised, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TILES: tl.constexpr,
+    of_denoised, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TILES: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The likeliest token of row `number` of a conversation's block among COLUMNS, by what was denoised and by what the
     head has read: the best score, its place in the vocabulary, and Σ exp(score - best). Grid: (tiles, conversations).
     Only tokens whose logit is at most `near` below the largest one are compared, so most programs read none."""
+    _after_previous(DEPENDENT)
     tile, conversation, tiles = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
     row, t = conversation * count + number, tl.arange(0, TILES)
     top = tl.max(tl.load(highest + row * tiles + t, mask=t < tiles, other=float("-inf")), 0)
@@ -214,9 +219,11 @@ def read_draft(
     best, index, weights, words, table, state, context, inputs, drafts, chances, z, conversations, tiles, number, count,
     hidden, size, eps,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TILES: tl.constexpr, PRECISE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Chooses draft `number` of each conversation, and lets the head read it. Grid: (tiles of COLUMNS columns, tiles of
     ROWS conversations). Every program chooses by itself."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, columns = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     inside = m < conversations
@@ -243,10 +250,11 @@ def read_draft(
 @triton.jit(do_not_specialize=["count"])
 def store_drafts(
     best, index, weights, words, drafts, chances, slots, kept, result, tiles, count, max_drafts, start, width, unit,
-    TILES: tl.constexpr, MAX: tl.constexpr,
+    TILES: tl.constexpr, MAX: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Chooses the last draft of a conversation, and stores all of them in its slot and in the step's result, where
     probabilities are integers in parts of `unit`. Grid: (conversations,)."""
+    _after_previous(DEPENDENT)
     conversation, i = tl.program_id(0), tl.arange(0, MAX)
     own = conversation + tl.arange(0, 1)
     chosen, chance = _chosen(best, index, weights, own, conversation + 1, tiles, 1, TILES)

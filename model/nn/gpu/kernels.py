@@ -19,6 +19,15 @@ import triton.language as tl
 
 
 @triton.jit
+def _after_previous(DEPENDENT: tl.constexpr):
+    """First in every kernel of a step. With programmatic dependent launch, programs start while those of the kernel
+    before still run, so they wait for what it writes here; and those of the kernel after may start."""
+    if DEPENDENT:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
 def _dot(x, y, total, PRECISE: tl.constexpr):
     """total + x y."""
     if PRECISE:
@@ -139,12 +148,14 @@ def project(
     rows, first_draft, columns, depth, rank, end_0, end_1, eps,
     NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS, tiles of ROWS rows).
 
     A tile belongs to one projection of a fused group, which end at `end_0`, `end_1` and `columns`. Each program sums
     x Aᵀ by itself: A is small and stays in the GPU's cache, and another kernel would cost more than reading it again.
     """
+    _after_previous(DEPENDENT)
     tile, split = tl.program_id(0), tl.program_id(1)
     local = tl.arange(0, ROWS)
     m, n = tl.program_id(2) * ROWS + local, tile * COLUMNS + tl.arange(0, COLUMNS)
@@ -195,10 +206,11 @@ def _finish_gate_up(
 def gate_up(
     x, norm, weight, bias, a, b, out, rows, first_draft, columns, depth, rank, eps,
     BIAS: tl.constexpr, ADAPTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    RANK: tl.constexpr, PRECISE: tl.constexpr,
+    RANK: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """out = silu(norm(x) Wᵍᵀ) · norm(x) Wᵘᵀ, with bias and adapter inside. Grid: (tiles of COLUMNS columns, tiles
     of ROWS rows). The gate's weights are the first `columns` rows, those of up the rest; likewise bias, A and B."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n, r = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
     gate, up = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -239,10 +251,11 @@ def _finish_prediction(
 @triton.jit(do_not_specialize=["rows"])
 def predict_tile(
     x, norm, weight, best, token, weights, rows, columns, depth, eps, excluded,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The largest logit of each row among COLUMNS tokens, its token, and Σ exp(logit - largest): [tiles, padded rows]
     each. Grid: (tiles, tiles of ROWS rows). No logit is stored. `excluded` is a token that is never predicted."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
@@ -256,8 +269,11 @@ def predict_tile(
 
 
 @triton.jit
-def predict_merge(best, token, weights, tokens, confidence, tiles, padded, TILES: tl.constexpr):
+def predict_merge(
+    best, token, weights, tokens, confidence, tiles, padded, TILES: tl.constexpr, DEPENDENT: tl.constexpr
+):  # fmt: skip
     """The most likely token of a row over all tiles, and its probability. Grid: (rows,)."""
+    _after_previous(DEPENDENT)
     row, tile = tl.program_id(0), tl.arange(0, TILES)
     inside = tile < tiles
     place = tile * padded + row

@@ -40,7 +40,7 @@ _UNIT = 1_000_000
 
 def gpu_operations(device: torch.device) -> Operations | None:
     """The Triton kernels; None without Triton, with `REJOINDER_TRITON=0` in the environment, and on a device that they
-    were not written for."""
+    were not written for. With `REJOINDER_DEPENDENT_LAUNCH=1` they overlap."""
     if not is_ampere_or_newer(device) or os.environ.get("REJOINDER_TRITON") == "0":
         return None
     try:
@@ -48,7 +48,7 @@ def gpu_operations(device: torch.device) -> Operations | None:
     except ImportError as error:
         _log.warning("without Triton a GPU is slower, because every step starts more kernels (%s)", error)
         return None
-    return TritonOperations(device)
+    return TritonOperations(device, dependent=os.environ.get("REJOINDER_DEPENDENT_LAUNCH") == "1")
 
 
 def select_pass(

@@ -39,15 +39,25 @@ _MAX_TILES = 16_384
 class TritonOperations:
     """Implements `Operations` on a GPU, or in the interpreter. For one stream: its kernels share counters.
 
+    Args:
+        dependent: see the attribute. It has no effect before compute capability 9.0.
+
     Attributes:
         counters: int32, zeros between two kernels.
+        dependent: whether a kernel's programs may start before the kernel before has ended (programmatic dependent
+            launch). They wait for it before they read anything.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, dependent: bool = False) -> None:
         self.counters = torch.zeros(_MAX_TILES, dtype=torch.int32, device=device)
+        self.dependent = dependent and torch.cuda.get_device_capability(device) >= (9, 0)
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-        """Start a kernel. Overridden where launches are counted or compiled instead."""
+        """Start a kernel."""
+        self.start(kernel, grid, arguments, constants | dependence(self.dependent))
+
+    def start(self, kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        """Start a kernel with all of its constants. Overridden where launches are counted or compiled instead."""
         kernel[grid](*arguments, **constants)
 
     def project(
@@ -183,6 +193,11 @@ class TritonOperations:
             best, token, weights, tokens, confidence, tiles, row_tiles * padded, TILES=triton.next_power_of_2(tiles),
         )  # fmt: skip
         return tokens, confidence
+
+
+def dependence(dependent: bool) -> dict[str, Any]:
+    """What a kernel of a step is compiled and started with for programmatic dependent launch, or without it."""
+    return {"DEPENDENT": True, "launch_pdl": True} if dependent else {"DEPENDENT": False}
 
 
 def is_precise(x: Tensor) -> bool:

@@ -16,7 +16,6 @@ from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder, Precision, row_features
 from model.nn.forward_batch import feature_layers, num_features
-from model.nn.gpu import selection
 from model.nn.gpu.drafter_operations import TorchDrafterOperations
 from model.nn.gpu.fused_drafter import FusedDrafter
 from model.nn.gpu.selection import select_drafter
@@ -26,9 +25,16 @@ from tests.model.random_draft_head import random_block_drafter, random_draft_hea
 
 pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
 
-from model.nn.gpu import triton_drafter
+from lab.benchmarks.gpu_mistakes.mistakes import DRAFTER_MISTAKES
+from lab.benchmarks.gpu_mistakes.running import (
+    CPU,
+    LayersInPyTorch,
+    OneDrafterKernel,
+    mistaken,
+    selected_drafter,
+    wide_tiles,
+)
 from model.nn.gpu.triton_operations import TritonOperations
-from tests.model.nn.gpu.broken_kernels import CPU, DRAFTER_MISTAKES, mistaken, wide_tiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -44,21 +50,6 @@ def _model(precision: Precision) -> tuple[Decoder, BatchDrafter]:
     return decoder, BatchDrafter(weights, rows, decoder.embedding, CPU, decoder.dtype)
 
 
-class OneKernel(TorchDrafterOperations):
-    """Plain PyTorch but for one operation."""
-
-    def __init__(self, name: str, operations: TritonOperations) -> None:
-        setattr(self, name, getattr(triton_drafter.TritonDrafterOperations(operations), name))
-
-
-class FusedInPyTorch(TorchOperations):
-    """What the check takes for the kernels of layers, which other tests are about."""
-
-    def __init__(self) -> None:
-        kernels = TritonOperations(CPU)
-        self.launch, self.counters = kernels.launch, kernels.counters
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_right_kernels_are_accepted(precision: Precision) -> None:
     decoder, drafter = _model(precision)
@@ -69,15 +60,11 @@ def test_right_kernels_are_accepted(precision: Precision) -> None:
 
 
 @pytest.mark.parametrize("mistake", DRAFTER_MISTAKES)
-def test_wrong_kernels_are_rejected(
-    mistake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_kernels_are_rejected(mistake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     decoder, drafter = _model("bfloat16")
-    with mistaken(mistake, tmp_path), caplog.at_level(logging.WARNING, "rejoinder.model"), wide_tiles():
-        own = OneKernel(DRAFTER_MISTAKES[mistake][0], TritonOperations(CPU))
-        monkeypatch.setattr(triton_drafter, "TritonDrafterOperations", lambda _: own)
-        monkeypatch.setattr(selection, "_CHECKED_CONVERSATIONS", 9)
-        assert select_drafter(decoder, drafter, FusedInPyTorch(), 9, DRAFTS) is None
+    with mistaken(mistake, tmp_path), caplog.at_level(logging.WARNING, "rejoinder.model"):
+        own = OneDrafterKernel(DRAFTER_MISTAKES[mistake][0])
+        assert selected_drafter(decoder, drafter, own, 9, DRAFTS) is None
     assert f"their results differ from PyTorch's ({DRAFTER_MISTAKES[mistake][0]}" in caplog.messages[0]
 
 
@@ -116,7 +103,7 @@ def test_steps_draft_what_they_draft_in_plain_pytorch() -> None:
     """Whole steps of two conversations: the drafts that they leave for the next ones, and the text."""
     decoder, drafter = _model("float32")
     left = []
-    for operations in (FusedInPyTorch(), None):
+    for operations in (LayersInPyTorch(), None):
         slab = KeyValueSlab(CONFIG, decoder.dtype, CPU, 2, slot_capacity(300, DRAFTS, 2))
         with wide_tiles():
             runner = CUDAGraphRunner(decoder, None, DRAFTS, slab, 2, operations, head=drafter)
