@@ -7,7 +7,12 @@ import pytest
 import torch
 
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY_BLOCKS
-from lab.benchmarks.gpu_acceptance.roofline import OTHER_KERNELS, Roofline, step_roofline
+from lab.benchmarks.gpu_acceptance.roofline import (
+    OTHER_KERNELS,
+    Roofline,
+    drafter_kernels,
+    step_roofline,
+)
 from model.checkpoint.checkpoint import DecoderConfig
 
 pytest.importorskip("triton")
@@ -58,9 +63,10 @@ def test_a_greedy_step_has_few_nodes(config: DecoderConfig, most: int, batch: in
     decoder = meta_decoder(config, torch.bfloat16)
     launches, others = recorded_step(decoder, 0, batch)
     assert len(launches) + others <= most
+    assert meta_drafter(decoder).nbytes == pytest.approx(DRAFTER_BYTES, rel=0.05)
     for drafts in (1, 4):
         launches, others = recorded_step(decoder, drafts, batch, head=meta_drafter(decoder))
-        assert len(launches) + others <= most + 11 + 4 * (drafts - 1)
+        assert len(launches) + others <= most + drafter_kernels(drafts)
 
 
 @pytest.mark.parametrize("batch", [1, 64])
