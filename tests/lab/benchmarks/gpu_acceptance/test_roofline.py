@@ -8,6 +8,7 @@ import torch
 
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY_BLOCKS
 from lab.benchmarks.gpu_acceptance.roofline import (
+    DRAFTER_BYTES,
     OTHER_KERNELS,
     Roofline,
     drafter_kernels,
