@@ -93,20 +93,20 @@ def counted(model: Model) -> StepCost:
     config, dtype = model.config, torch.bfloat16
     decoder = meta_decoder(config, dtype)
     adapter = meta_adapter(config, dtype, _RANK, model.drafts) if model.drafts else None
-    launches, others = recorded_step(decoder, model.drafts, adapter=adapter, copies=_COPIES)
+    step = recorded_step(decoder, model.drafts, adapter=adapter, copies=_COPIES)
     adapted = 0 if adapter is None else num_bytes(adapter.layers)
     heads = (config.heads * config.head_dim, *[config.kv_heads * config.head_dim] * 2)
     layers = [StepLayer.of(layer, heads, None) for layer in decoder.layers]
     weights = num_bytes((layers, decoder.head_weight, decoder.norm))
-    return StepCost(weights, adapted + cache_bytes(config), len(launches) + others, model.tokens)
+    return StepCost(weights, adapted + cache_bytes(config), step.nodes, model.tokens)
 
 
 def stored(model: Model) -> StepCost:
     """What a step costs with weights as they are stored, and with a block drafter."""
     decoder = meta_decoder(model.config, torch.bfloat16)
     head, weights, tokens = meta_drafter(decoder), STORED_BYTES[model.name], STORED_TOKENS[model.name]
-    launches, others = recorded_step(decoder, _HEAD_DRAFTS, head=head, copies=_COPIES)
-    return StepCost(weights, head.nbytes + cache_bytes(model.config), len(launches) + others, tokens)
+    step = recorded_step(decoder, _HEAD_DRAFTS, head=head, copies=_COPIES)
+    return StepCost(weights, head.nbytes + cache_bytes(model.config), step.nodes, tokens)
 
 
 def cache_bytes(config: DecoderConfig) -> int:

@@ -128,9 +128,9 @@ def _distinct(
         if kind == "stored":
             decoder = with_stored_weights(decoder)
         adapter, head = meta_adapter(config, dtype, _RANK, drafts), meta_drafter(decoder)
-        launches = [*recorded_step(decoder, drafts, batch, adapter=adapter, context=_CONTEXT)[0]]
-        launches += recorded_step(decoder, drafts, batch, head=head, context=_CONTEXT)[0]
-        launches += recorded_step(decoder, drafts, batch, context=_CONTEXT, choosing=True)[0]
+        launches = [*recorded_step(decoder, drafts, batch, adapter=adapter, context=_CONTEXT).launches]
+        launches += recorded_step(decoder, drafts, batch, head=head, context=_CONTEXT).launches
+        launches += recorded_step(decoder, drafts, batch, context=_CONTEXT, choosing=True).launches
         launches = [replace(one, constants=one.constants | dependence(dependent)) for one in launches]
         launches += recorded_prompts(config, dtype, _PROMPTS)
         for launch in launches:

@@ -94,7 +94,7 @@ def distinct(wanted: Sequence[Step]) -> Iterator[Any]:
         capacity = 512 if step.config.hidden < 100 else 4224
         rank = 32 if step.config.hidden > 64 else 4
         launches = recorded_pass(step.config, step.dtype, step.drafts, step.copies, rank, capacity, step.batch)
-        choosing, _ = recorded_step(meta_decoder(step.config, step.dtype), step.drafts, step.batch, choosing=True)
+        choosing = recorded_step(meta_decoder(step.config, step.dtype), step.drafts, step.batch, choosing=True).launches
         for launch in (*launches, *choosing):
             key = (launch.name, *(_kind(part) for part in launch.arguments), *launch.constants.items())
             if key not in seen:

@@ -3,14 +3,14 @@ models of any size fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lab.benchmarks.gpu_acceptance.counting import CountedOperations
+from lab.benchmarks.gpu_acceptance.counting import CountedOperations, storage_of
 from lab.benchmarks.gpu_acceptance.random_models import TINY, RandomCheckpoint, random_model
 from lab.benchmarks.gpu_acceptance.runners import new_runner
 from lab.benchmarks.gpu_acceptance.stored_weights import with_stored_weights
@@ -52,6 +52,26 @@ class Launch:
     def tensors(self) -> list[Tensor]:
         """Its tensors."""
         return [part for part in self.arguments if isinstance(part, Tensor)]
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """What a step does.
+
+    Attributes:
+        launches: its kernels.
+        others: operations of plain PyTorch beside them, each of which is a kernel.
+        workspace: bytes of results between kernels that are in use at a time.
+    """
+
+    launches: list[Launch]
+    others: int
+    workspace: int
+
+    @property
+    def nodes(self) -> int:
+        """Kernels of its graph."""
+        return len(self.launches) + self.others
 
 
 class RecordingOperations(TritonOperations):
@@ -155,8 +175,8 @@ def recorded_step(
     copies: int = 7,
     context: int = 1024,
     choosing: bool = False,
-) -> tuple[list[Launch], int]:
-    """The launches of a whole step on the device, and how many operations of plain PyTorch there are beside them.
+) -> RecordedStep:
+    """A whole step on the device.
 
     Args:
         decoder: one whose weights have shapes only.
@@ -178,7 +198,17 @@ def recorded_step(
     operations.launches.clear()
     with torch.inference_mode(), CountedOperations() as others:
         step.run(slab.capacity)
-    return operations.launches, others.count
+    return RecordedStep(operations.launches, others.count, _most_live(operations.launches, others.allocated))
+
+
+def _most_live(launches: Sequence[Launch], allocated: Mapping[int, int]) -> int:
+    """The most bytes that are in use at a time, from a tensor's first launch to its last."""
+    uses: dict[int, list[int]] = {}
+    for number, launch in enumerate(launches):
+        for tensor in launch.tensors:
+            uses.setdefault(storage_of(tensor), []).append(number)
+    spans = [(uses[key][0], uses[key][-1], size) for key, size in allocated.items() if key in uses]
+    return max(sum(size for first, last, size in spans if first <= n <= last) for n in range(len(launches)))
 
 
 def _fused(decoder: Decoder, head: BatchDrafter, operations: TritonOperations) -> FusedDrafter:

@@ -26,6 +26,7 @@ from lab.benchmarks.gpu_mistakes.real_layers import real_drafter, real_layers
 from lab.benchmarks.gpu_mistakes.running import CPU, OneDrafterKernel, OneKernel, mistaken, selected, selected_drafter
 from model.hub.store import ModelStore
 from model.nn.decoder import Decoder
+from model.nn.gpu import selection
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.triton_operations import TritonOperations
 
@@ -88,8 +89,8 @@ def _cases(
 
 @contextmanager
 def _kept_weights() -> Iterator[None]:
-    """A decoder whose kernels are rejected expands its weights: here it is used again."""
-    with patch.object(Decoder, "expand_weights", lambda self: None):
+    """A decoder whose kernels are rejected expands its weights, for plain PyTorch: here it is used again."""
+    with patch.object(Decoder, "expand_weights", lambda self: None), patch.object(selection, "MaskedPass"):
         yield
 
 

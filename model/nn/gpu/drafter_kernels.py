@@ -161,16 +161,17 @@ def score(
 
 @triton.jit(do_not_specialize=["number", "count"])
 def compare(
-    logits, highest, state, vocabulary, best, index, weights, number, count, columns, depth, eps, near, of_read,
-    of_denoised, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TILES: tl.constexpr, DEPENDENT: tl.constexpr,
+    logits, highest, state, vocabulary, best, index, weights, number, count, parts, columns, depth, eps, near, of_read,
+    of_denoised, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PARTS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The likeliest token of row `number` of a conversation's block among COLUMNS, by what was denoised and by what the
     head has read: the best score, its place in the vocabulary, and Σ exp(score - best). Grid: (tiles, conversations).
-    Only tokens whose logit is at most `near` below the largest one are compared, so most programs read none."""
+    Only tokens whose logit is at most `near` below the largest one of all `parts` are compared, so most programs read
+    none."""
     _after_previous(DEPENDENT)
     tile, conversation, tiles = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
-    row, t = conversation * count + number, tl.arange(0, TILES)
-    top = tl.max(tl.load(highest + row * tiles + t, mask=t < tiles, other=float("-inf")), 0)
+    row, t = conversation * count + number, tl.arange(0, PARTS)
+    top = tl.max(tl.load(highest + row * parts + t, mask=t < parts, other=float("-inf")), 0)
     n = tile * COLUMNS + tl.arange(0, COLUMNS)
     denoised = tl.load(logits + row * columns + n, mask=n < columns, other=float("-inf"))
     close = denoised > top - near

@@ -83,13 +83,14 @@ class TritonDrafterOperations:
     def compare(
         self, scores: Scores, state: Tensor, vocabulary: Tensor, number: int, count: int, mix: tuple[float, float]
     ) -> Choice:
-        n, (words, size), tiles = len(state), vocabulary.shape, scores.highest.shape[1]
+        n, (words, size), parts = len(state), vocabulary.shape, scores.highest.shape[1]
+        tiles = triton.cdiv(words, HEAD_COLUMNS)
         best, weights = (scores.logits.new_empty(n, tiles) for _ in range(2))
         index = scores.logits.new_empty(n, tiles, dtype=torch.int32)
         self._launch(
             drafter_kernels.compare, (tiles, n),
-            scores.logits, scores.highest, state, vocabulary, best, index, weights, number, count, words, size, EPS,
-            NEAR, *mix, COLUMNS=HEAD_COLUMNS, DEPTH=64, TILES=triton.next_power_of_2(tiles),
+            scores.logits, scores.highest, state, vocabulary, best, index, weights, number, count, parts, words, size,
+            EPS, NEAR, *mix, COLUMNS=HEAD_COLUMNS, DEPTH=64, PARTS=triton.next_power_of_2(parts),
         )  # fmt: skip
         return Choice(best, index, weights)
 

@@ -59,6 +59,12 @@ def test_right_kernels_are_accepted(precision: Precision) -> None:
     assert not operations.counters.any()
 
 
+@pytest.mark.parametrize("name", sorted({name for name, *_ in DRAFTER_MISTAKES.values()}))
+def test_each_right_kernel_is_accepted_alone(name: str) -> None:
+    """As it is rejected with a mistake."""
+    assert selected_drafter(*_model("bfloat16"), OneDrafterKernel(name), 9, DRAFTS) is not None
+
+
 @pytest.mark.parametrize("mistake", DRAFTER_MISTAKES)
 def test_wrong_kernels_are_rejected(mistake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     decoder, drafter = _model("bfloat16")
