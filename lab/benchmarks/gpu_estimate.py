@@ -4,27 +4,25 @@ starts.
     python -m lab.benchmarks.gpu_estimate
 
 A step takes its bytes ÷ 70 % of the nominal bandwidth, plus 2 µs for each kernel, or the host's part if that is longer.
-*bfloat16* is counted from the code, on torch's `meta` device, without a draft head; *stored* adds up what tests count
-of weights at their own bits and of the draft heads (`STORED`).
+Kernels are counted from the code, on torch's `meta` device. *bfloat16* is without a block drafter; *stored* has weights
+at their own bits (`STORED_BYTES`), and the block drafter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lab.benchmarks.gpu_acceptance.counting import CountedOperations
-from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
-from lab.benchmarks.gpu_acceptance.recording import RecordingOperations, meta_adapter, meta_decoder
-from lab.benchmarks.gpu_acceptance.roofline import BANDWIDTH, NODE_US
-from lab.benchmarks.gpu_acceptance.runners import new_runner
+from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B
+from lab.benchmarks.gpu_acceptance.recording import meta_adapter, meta_decoder, meta_drafter, recorded_step
+from lab.benchmarks.gpu_acceptance.roofline import BANDWIDTH, NODE_US, STORED_BYTES
 from model.checkpoint.checkpoint import DecoderConfig
 from model.engine import cuda_graph
-from model.nn.gpu.fused_pass import FusedPass
+from model.nn.gpu.operations import StepLayer
 
 ATTAINED = 0.7
 """Share of the nominal bandwidth that kernels which read weights attain."""
@@ -82,16 +80,12 @@ MODELS = (
     Model("1.5B", QWEN_15B, 0, (1.0, 1.1), 1009),
 )
 
-_HEAD_BYTES, _HEAD_NODES = 30e6, 142
-"""A block drafter with four drafts: its matrices and the rows of the output head that it scores, and its kernels, which
-are plain PyTorch's."""
+STORED_TOKENS = {"0.5B": (1.76, 1.94), "1.5B": (1.67, 1.97)}
+"""Tokens a step with the block drafters that a CPU has: in chat, and in chat with tokens copied from the conversation,
+on a CPU (docs/benchmarks/language-model.md)."""
 
-STORED = {
-    "0.5B": StepCost(0.396e9, 0, 148 + _HEAD_NODES, (1.76, 1.94)),
-    "1.5B": StepCost(0.980e9, 0, 172 + _HEAD_NODES, (1.67, 1.97)),
-}
-"""With weights at their own bits and the block drafters that a CPU has. Tokens a step are those of chat, and of chat
-with tokens copied from the conversation, on a CPU (docs/benchmarks/language-model.md)."""
+_HEAD_DRAFTS = 4
+"""Drafts of a block drafter."""
 
 
 def counted(model: Model) -> StepCost:
@@ -99,27 +93,20 @@ def counted(model: Model) -> StepCost:
     config, dtype = model.config, torch.bfloat16
     decoder = meta_decoder(config, dtype)
     adapter = meta_adapter(config, dtype, _RANK, model.drafts) if model.drafts else None
-    loaded = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder, adapter=adapter)
-    operations, selected = RecordingOperations(), cuda_graph.select_pass
-    cuda_graph.select_pass = lambda *arguments: FusedPass(*arguments[:4])  # what is checked on a GPU has no values here
-    try:
-        runner, slab = new_runner(loaded, model.drafts, _COPIES, 1024, 1, operations)
-    finally:
-        cuda_graph.select_pass = selected
-    step = runner.batch_step(1, model.drafts)
-    step.run(slab.capacity)  # what is made once is not counted
-    operations.launches.clear()
-    with torch.inference_mode(), CountedOperations() as others:
-        step.run(slab.capacity)
-    layers = FusedPass(decoder, None, runner._pass.shape, operations)
-    weights = num_bytes((layers.layers, decoder.head_weight, decoder.norm))
+    step = recorded_step(decoder, model.drafts, adapter=adapter, copies=_COPIES)
     adapted = 0 if adapter is None else num_bytes(adapter.layers)
-    return StepCost(weights, adapted + cache_bytes(config), len(operations.launches) + others.count, model.tokens)
+    heads = (config.heads * config.head_dim, *[config.kv_heads * config.head_dim] * 2)
+    layers = [StepLayer.of(layer, heads, None) for layer in decoder.layers]
+    weights = num_bytes((layers, decoder.head_weight, decoder.norm))
+    return StepCost(weights, adapted + cache_bytes(config), step.nodes, model.tokens)
 
 
 def stored(model: Model) -> StepCost:
-    """What a step costs with weights as they are stored, and with a draft head."""
-    return replace(STORED[model.name], others=_HEAD_BYTES + cache_bytes(model.config))
+    """What a step costs with weights as they are stored, and with a block drafter."""
+    decoder = meta_decoder(model.config, torch.bfloat16)
+    head, weights, tokens = meta_drafter(decoder), STORED_BYTES[model.name], STORED_TOKENS[model.name]
+    step = recorded_step(decoder, _HEAD_DRAFTS, head=head, copies=_COPIES)
+    return StepCost(weights, head.nbytes + cache_bytes(model.config), step.nodes, tokens)
 
 
 def cache_bytes(config: DecoderConfig) -> int:

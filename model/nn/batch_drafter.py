@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.nn.block_drafter import CANDIDATES, NEAR, BlockDrafterWeights, denoise
+from model.nn.block_drafter import NEAR, BlockDrafterWeights, denoise
 from model.nn.draft_head import DraftHeadWeights, normalize, read
 from model.nn.linear import Embedding
 
@@ -30,6 +30,10 @@ class BatchDrafter:
     Attributes:
         origin, acceptance, block: as in `BlockQuantizedDraftHead`.
         max_drafts: tokens that it drafts at most.
+        matrices, vocabulary: as in `DraftHeadWeights`, on the device.
+        block_tensors: as in `BlockDrafterWeights`; empty for a draft head.
+        scoring_rows: on the device.
+        mix: what the head has read and what was denoised count in each row of a block.
     """
 
     def __init__(
@@ -41,23 +45,24 @@ class BatchDrafter:
         dtype: torch.dtype,
     ) -> None:
         head = weights if isinstance(weights, DraftHeadWeights) else weights.head
-        self._matrices = {name: part.to(device, dtype) for name, part in head.matrices.items() if name != "output"}
-        self._vocabulary, self._rows = head.vocabulary.to(device), scoring_rows.to(device, dtype)
+        self.matrices = {name: part.to(device, dtype) for name, part in head.matrices.items() if name != "output"}
+        self.vocabulary, self.scoring_rows = head.vocabulary.to(device), scoring_rows.to(device, dtype)
         self._embedding = embedding
-        self._block: dict[str, Tensor] = {}
+        self.block_tensors: dict[str, Tensor] = {}
+        self.mix: list[list[float]] = []
         self.origin: Literal["recurrent", "diffusion"] = "recurrent"
         self.block, self.max_drafts = 0, MAX_RECURRENT_DRAFTS
         self.acceptance: tuple[tuple[float, ...], ...] = (head.acceptance,)
         if isinstance(weights, BlockDrafterWeights):
-            self._block = {name: part.to(device, dtype) for name, part in weights.tensors.items()}
-            self._mix: list[list[float]] = weights.tensors["mix"].tolist()
+            self.block_tensors = {name: part.to(device, dtype) for name, part in weights.tensors.items()}
+            self.mix = weights.tensors["mix"].tolist()
             self.origin, self.block, self.max_drafts = "diffusion", weights.block, weights.block
             self.acceptance = weights.acceptance
 
     @property
     def nbytes(self) -> int:
         """Bytes of its weights, which a step reads once if it denoises a block."""
-        return sum(part.nbytes for part in (*self._matrices.values(), *self._block.values(), self._rows))
+        return sum(part.nbytes for part in (*self.matrices.values(), *self.block_tensors.values(), self.scoring_rows))
 
     def draft_batch(self, features: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Draft what follows the newest token of each conversation.
@@ -83,8 +88,8 @@ class BatchDrafter:
         can be wanted are made together, because asking for each would wait for the device."""
         if not more(()):
             return (), ()
-        device, state = self._rows.device, None
-        context = self._context(features[None].to(device, self._rows.dtype))
+        device, state = self.scoring_rows.device, None
+        context = self._context(features[None].to(device, self.scoring_rows.dtype))
         for token in tokens:
             state = self._read(context, torch.tensor([token], device=device), state)
         assert state is not None, "at least one token is read"
@@ -95,10 +100,10 @@ class BatchDrafter:
         return tuple(drafts[:count]), tuple(likely[:count])
 
     def _context(self, features: Tensor) -> Tensor:
-        return normalize(features) @ self._matrices["features"].T
+        return normalize(features) @ self.matrices["features"].T
 
     def _read(self, context: Tensor, tokens: Tensor, state: Tensor | None) -> Tensor:
-        return read(self._matrices, context, self._embedding(tokens), state)
+        return read(self.matrices, context, self._embedding(tokens), state)
 
     def _follow(self, context: Tensor, state: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """What follows a state [n, size], which is that after the newest token."""
@@ -107,27 +112,17 @@ class BatchDrafter:
         for number in range(count):
             if number:
                 state = self._read(context, drafts[-1], state)
-            if likely is None:
-                scores, places = (state @ self._rows.T).float(), None
-            else:
-                scores, places = self._compared(likely, number, state)
+            scores = (state @ self.scoring_rows.T).float()
+            if likely is not None:
+                of_read, of_denoised = self.mix[number]
+                near = likely[:, number] > -torch.inf
+                scores = torch.where(near, of_denoised * likely[:, number] + of_read * scores, -torch.inf)
             best = scores.max(-1)
-            index = best.indices if places is None else places.gather(1, best.indices[:, None])[:, 0]
-            drafts.append(self._vocabulary[index])
+            drafts.append(self.vocabulary[best.indices])
             chances.append((best.values - scores.logsumexp(-1)).exp())
         return torch.stack(drafts, 1), torch.stack(chances, 1)
 
-    def _denoised(self, state: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The likeliest candidates of the first rows of a block: their logits and places in the vocabulary
-        [n, count, candidates]. Those far below the likeliest one have -∞."""
-        logits = (denoise(self._block, state)[:, :count] @ self._rows.T).float()
-        best = logits.topk(min(CANDIDATES, logits.shape[-1]))
-        near = best.values > best.values[..., :1] - NEAR
-        return torch.where(near, best.values, -torch.inf), best.indices
-
-    def _compared(self, likely: tuple[Tensor, Tensor], number: int, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the candidates of a row, by what the head has read and what was denoised, and their places."""
-        logits, places = (part[:, number] for part in likely)
-        of_read, of_denoised = self._mix[number]
-        by_state = (self._rows[places] @ state[:, :, None])[..., 0].float()
-        return torch.where(logits > -torch.inf, of_denoised * logits + of_read * by_state, -torch.inf), places
+    def _denoised(self, state: Tensor, count: int) -> Tensor:
+        """Logits of the first rows of a block [n, count, words] float32. Those far below the likeliest one are -∞."""
+        logits = (denoise(self.block_tensors, state)[:, :count] @ self.scoring_rows.T).float()
+        return torch.where(logits > logits.amax(-1, keepdim=True) - NEAR, logits, -torch.inf)

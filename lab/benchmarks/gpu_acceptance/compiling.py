@@ -87,14 +87,15 @@ def compiled_kernels(on_gpu: bool) -> list[Any]:
 
 def distinct(wanted: Sequence[Step]) -> Iterator[Any]:
     """The launches of some steps that are compiled separately."""
-    from lab.benchmarks.gpu_acceptance.recording import recorded_pass
+    from lab.benchmarks.gpu_acceptance.recording import meta_decoder, recorded_pass, recorded_step
 
     seen = set()
     for step in wanted:
         capacity = 512 if step.config.hidden < 100 else 4224
         rank = 32 if step.config.hidden > 64 else 4
         launches = recorded_pass(step.config, step.dtype, step.drafts, step.copies, rank, capacity, step.batch)
-        for launch in launches:
+        choosing = recorded_step(meta_decoder(step.config, step.dtype), step.drafts, step.batch, choosing=True).launches
+        for launch in (*launches, *choosing):
             key = (launch.name, *(_kind(part) for part in launch.arguments), *launch.constants.items())
             if key not in seen:
                 seen.add(key)

@@ -110,13 +110,13 @@ class Comparison:
         kind = name if projection is None else f"{name} {'×'.join(map(str, projection.weight.shape))}"
         self.calls[kind].append((name, arguments, options))
         twins = arguments
-        if name == "rotate_and_store":
-            twins = (*arguments[:6], arguments[6].clone(), arguments[7].clone())
+        if name == "attend":
+            twins = (*arguments[:5], arguments[5].clone(), arguments[6].clone(), *arguments[7:])
         found = [getattr(self.kernels, name)(*arguments, **options)]
         expected = [getattr(TorchOperations(), name)(*twins, **options)]
-        if name == "rotate_and_store":
-            found += arguments[6:]
-            expected += twins[6:]
+        if name == "attend":
+            found += arguments[5:7]
+            expected += twins[5:7]
         for one, other in zip(found, expected, strict=True):
             self.errors[kind] = max(self.errors[kind], _difference(one, other))
         return found[0]

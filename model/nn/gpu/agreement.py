@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.nn.gpu.drafter_operations import Choice, DrafterOperations, Scores, TorchDrafterOperations
 from model.nn.gpu.operations import Operations, Projection, Weight
 from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.rotary import RotaryEmbedding
-from model.nn.step_pass import RowPlaces, StepShape
+from model.nn.step_pass import StepShape
 
 _COLUMNS = 16
 """Numbers of a row that are judged together: the narrowest tile that a program stores."""
@@ -76,58 +77,41 @@ class ComparedOperations:
     def __init__(self, kernels: Operations) -> None:
         self._kernels, self._twin = kernels, TorchOperations()
 
-    @staticmethod
-    def _check(name: str, reason: str | None) -> None:
-        if reason is not None:
-            raise WrongResults(f"their results differ from PyTorch's ({name}: {reason})")
-
     def project(self, x: Tensor, projection: Projection, first_draft: int, **options: Any) -> Tensor:
         expected = self._twin.project(x, projection, first_draft, **options)
-        self._check("project", difference(self._kernels.project(x, projection, first_draft, **options), expected))
+        _check("project", difference(self._kernels.project(x, projection, first_draft, **options), expected))
         return expected
 
     def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
         found, expected = (do.gate_up(x, norm, projection, first_draft, eps) for do in (self._kernels, self._twin))
-        self._check("gate_up", difference(found, expected))
+        _check("gate_up", difference(found, expected))
         return expected
 
-    def rotate_and_store(
+    def attend(
         self,
         fused: Tensor,
         positions: Tensor,
-        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        shape: StepShape,
     ) -> Tensor:
-        results = []
-        for do in (self._kernels, self._twin):  # the twin overwrites what a right kernel has written
-            query = do.rotate_and_store(fused, positions, places, rotary, head_norm, eps, keys, values)
-            results.append([query, *(cache[places.slots, :, places.cells].clone() for cache in (keys, values))])
-        for name, found, expected in zip(("queries", "keys", "values"), *results, strict=True):
-            self._check(name, difference(found, expected))
-        return results[1][0]
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        def compared(query: Tensor) -> Tensor:
-            found, expected = (
-                do.attend(query, keys, values, past_length, slots, shape) for do in (self._kernels, self._twin)
-            )
-            self._check("attend", difference(found, expected))
-            return expected
-
-        expected = compared(query)
         # Real queries attend to few positions. Random ones attend to all, so that none can be left out.
-        draw, places = torch.Generator().manual_seed(0), shape.places(past_length, slots)
-        own = keys[places.slots, :, places.cells]
-        keys[places.slots, :, places.cells] = torch.randn(own.shape, generator=draw).to(own)
-        compared(torch.randn(query.shape, generator=draw).to(query))
-        keys[places.slots, :, places.cells] = own
-        return expected
+        random = torch.randn(fused.shape, generator=torch.Generator().manual_seed(0)).to(fused)
+        places, results = shape.places(past_length, slots), list[list[Tensor]]()
+        for rows in (random, fused):
+            results = []
+            for do in (self._kernels, self._twin):  # the twin overwrites what a right kernel has written
+                caches = keys, values
+                out = do.attend(rows, positions, rotary, head_norm, eps, *caches, past_length, slots, shape)
+                results.append([out, *(cache[places.slots, :, places.cells].clone() for cache in caches)])
+            for name, found, expected in zip(("result", "keys", "values"), *results, strict=True):
+                _check(f"attend, {name}", difference(found, expected))
+        return results[1][0]
 
     def predict(
         self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None
@@ -135,7 +119,7 @@ class ComparedOperations:
         results = []
         for rows in (self._probes(x, norm, weight), x):
             results = [do.predict(rows, norm, weight, eps, excluded) for do in (self._kernels, self._twin)]
-            self._check("predict", prediction_difference(*results))
+            _check("predict", prediction_difference(*results))
         return results[1]
 
     @staticmethod
@@ -145,3 +129,81 @@ class ComparedOperations:
         tokens = torch.linspace(0, len(weight) - 1, len(x)).long().flip(0)
         rows = weight[tokens.to(x.device)] if isinstance(weight, Tensor) else weight.rows(tokens.tolist())
         return (rows.float() / norm.float()).to(x.dtype)
+
+
+class ComparedDrafterOperations:
+    """Implements `DrafterOperations` likewise. What is chosen depends on how the vocabulary is divided, so that choices
+    are the kernels', once they are found to be right.
+
+    Raises:
+        WrongResults: in the operation that differs.
+    """
+
+    def __init__(self, kernels: DrafterOperations) -> None:
+        self._kernels, self._twin = kernels, TorchDrafterOperations()
+
+    def read_features(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        found, expected = (do.read_features(*arguments) for do in (self._kernels, self._twin))
+        for name, one, other in zip(("context", "input"), found, expected, strict=True):
+            _check(f"read_features, {name}", difference(one, other))
+        return expected
+
+    def attend_block(self, fused: Tensor, weight: Tensor, residual: Tensor, block: int) -> Tensor:
+        found, expected = (do.attend_block(fused, weight, residual, block) for do in (self._kernels, self._twin))
+        _check("attend_block", difference(found, expected))
+        return expected
+
+    def score(self, x: Tensor, vocabulary: Tensor, block: int, count: int) -> Scores:
+        found, expected = (do.score(x, vocabulary, block, count) for do in (self._kernels, self._twin))
+        _check("score", difference(found.logits, expected.logits))
+        _check("score, largest", difference(found.highest.amax(-1, keepdim=True), expected.highest))
+        return found
+
+    def compare(
+        self, scores: Scores, state: Tensor, vocabulary: Tensor, number: int, count: int, mix: tuple[float, float]
+    ) -> Choice:
+        words = torch.arange(len(vocabulary), device=state.device)
+        found, expected = (
+            do.compare(scores, state, vocabulary, number, count, mix) for do in (self._kernels, self._twin)
+        )
+        _check("compare", prediction_difference(found.word(words), expected.word(words)))
+        return found
+
+    def read_draft(self, choice: Choice, *arguments: Any) -> Tensor:
+        *_, drafts, chances, number = arguments
+        for own in (_probes(choice), choice):
+            results = []
+            for do in (self._kernels, self._twin):
+                z = do.read_draft(own, *arguments)
+                results.append((z, drafts[:, number].clone(), chances[:, number].clone()))
+                drafts[:, number] = chances[:, number] = 0
+            (found, *chosen), (expected, *other) = results
+            drafts[:, number], chances[:, number] = other
+            _check("read_draft", prediction_difference((chosen[0], chosen[1]), (other[0], other[1])))
+            _check("read_draft, input", difference(found, expected))
+        return expected
+
+    def store_drafts(self, *arguments: Any) -> None:
+        *_, slots, kept, result, _ = arguments
+        stored = []
+        for do in (self._kernels, self._twin):
+            do.store_drafts(*arguments)
+            stored.append(torch.cat((kept[slots], result[:, -2 * kept.shape[1] :]), 1).clone())
+            kept.zero_()
+            result.zero_()
+        wrong = float(((stored[0] - stored[1]).abs() > _MAX_CONFIDENCE_ERROR * stored[1]).float().mean())
+        _check("store_drafts", f"{wrong:.0%} of all numbers are others" if wrong else None)
+
+
+def _probes(choice: Choice) -> Choice:
+    """Choices of tiles from the first to the last: one that is left out hardly ever has the likeliest word."""
+    best, weights, (n, tiles) = choice.best.clone(), choice.weights.clone(), choice.best.shape
+    rows, chosen = torch.arange(n), torch.linspace(0, tiles - 1, n).long().flip(0)
+    best[rows, chosen] = choice.best.amax(-1) + 1
+    weights[rows, chosen] = 1
+    return Choice(best, choice.index, weights)
+
+
+def _check(name: str, reason: str | None) -> None:
+    if reason is not None:
+        raise WrongResults(f"their results differ from PyTorch's ({name}: {reason})")

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from model.nn.gpu.kernels import (
+    _after_previous,
     _columns_of,
     _dot,
     _finish_gate_up,
@@ -136,9 +137,10 @@ def project_blocks(
     LAYOUT_0: tl.constexpr, BITS_0: tl.constexpr, OFFSET_0: tl.constexpr,
     LAYOUT_1: tl.constexpr, BITS_1: tl.constexpr, OFFSET_1: tl.constexpr,
     NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """`project` with weights in one or two sections: the first `border` columns, and the rest. The grid is the same."""
+    _after_previous(DEPENDENT)
     tile, split = tl.program_id(0), tl.program_id(1)
     m = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     n, r = tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
@@ -173,9 +175,10 @@ def project_blocks(
 def gate_up_blocks(
     x, norm, low, high, words, factors, bias, a, b, out, rows, first_draft, columns, depth, rank, eps,
     LAYOUT: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, BIAS: tl.constexpr, ADAPTER: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """`gate_up` with weights in blocks. The grid is the same."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n, r = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
     up_n = tl.where(n < columns, columns + n, 2 * columns)
@@ -207,9 +210,10 @@ def gate_up_blocks(
 def predict_tile_blocks(
     x, norm, low, high, words, factors, best, token, weights, rows, columns, depth, eps, excluded,
     LAYOUT: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    PRECISE: tl.constexpr,
+    PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """`predict_tile` with weights in blocks. The grid is the same."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     total, lows = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, 16), tl.float32)

@@ -1,9 +1,10 @@
-"""The forward pass of a step in six kernels a layer, which read the number of earlier tokens on the device."""
+"""The forward pass of a step in five kernels a layer, which read the number of earlier tokens on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from model.nn.adapter import Adapter
@@ -52,18 +53,18 @@ class FusedPass:
         tapped: list[Tensor] | None = None,
         places: RowPlaces | None = None,
     ) -> Tensor:
-        """`bucket` has no effect."""
+        """`bucket` and `places` have no effect."""
         decoder, do, shape = self._decoder, self._operations, self.shape
         first, eps = shape.first_draft, decoder.config.norm_eps
-        places = places or shape.places(past_length, slots)
         taps = () if tapped is None else feature_layers(decoder.config)
         for number, layer in enumerate(self.layers):
             if tapped is not None and number in taps:
                 tapped.append(x)
             keys, values = shape.keys_values[:, number]
             fused = do.project(x, layer.query_key_value, first, norm=layer.attention_norm, eps=eps)
-            query = do.rotate_and_store(fused, positions, places, decoder.rotary, layer.head_norm, eps, keys, values)
-            attended = do.attend(query, keys, values, past_length, slots, shape)
+            attended = do.attend(
+                fused, positions, decoder.rotary, layer.head_norm, eps, keys, values, past_length, slots, shape
+            )
             x = do.project(attended, layer.output, first, residual=x)
             inner = do.gate_up(x, layer.mlp_norm, layer.gate_up, first, eps)
             x = do.project(inner, layer.down, first, residual=x)
@@ -74,3 +75,12 @@ class FusedPass:
         return Predictions(
             *self._operations.predict(states, decoder.norm, self._head, decoder.config.norm_eps, decoder.mask_token)
         )
+
+    def logits(self, states: Tensor) -> Tensor:
+        decoder, head = self._decoder, Projection(self._head, None, None, None, (len(self._head),))
+        logits = self._operations.project(
+            states, head, len(states), norm=decoder.norm, eps=decoder.config.norm_eps, dtype=torch.float32
+        )
+        if decoder.mask_token is not None:
+            logits[:, decoder.mask_token] = -torch.inf
+        return logits

@@ -1,5 +1,5 @@
-"""Triton kernels of a decoder layer over the few rows of a step. `triton_operations.py` launches them,
-`torch_operations.py` says in plain PyTorch what each computes.
+"""Triton kernels of a decoder layer over the few rows of a step, but for its attention (`attention_kernel.py`).
+`triton_operations.py` launches them, `torch_operations.py` says in plain PyTorch what each computes.
 
 A step has few rows, so its time is that of reading the weights once and of starting kernels. A program reads a tile of
 a weight matrix for all rows. Where a matrix has too few tiles to occupy a GPU, several programs share a tile and each
@@ -16,6 +16,15 @@ and in Triton's interpreter, which computes those of bfloat16 wrongly.
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def _after_previous(DEPENDENT: tl.constexpr):
+    """First in every kernel of a step. With programmatic dependent launch, programs start while those of the kernel
+    before still run, so they wait for what it writes here; and those of the kernel after may start."""
+    if DEPENDENT:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -139,12 +148,14 @@ def project(
     rows, first_draft, columns, depth, rank, end_0, end_1, eps,
     NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS, tiles of ROWS rows).
 
     A tile belongs to one projection of a fused group, which end at `end_0`, `end_1` and `columns`. Each program sums
     x Aᵀ by itself: A is small and stays in the GPU's cache, and another kernel would cost more than reading it again.
     """
+    _after_previous(DEPENDENT)
     tile, split = tl.program_id(0), tl.program_id(1)
     local = tl.arange(0, ROWS)
     m, n = tl.program_id(2) * ROWS + local, tile * COLUMNS + tl.arange(0, COLUMNS)
@@ -195,10 +206,11 @@ def _finish_gate_up(
 def gate_up(
     x, norm, weight, bias, a, b, out, rows, first_draft, columns, depth, rank, eps,
     BIAS: tl.constexpr, ADAPTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    RANK: tl.constexpr, PRECISE: tl.constexpr,
+    RANK: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """out = silu(norm(x) Wᵍᵀ) · norm(x) Wᵘᵀ, with bias and adapter inside. Grid: (tiles of COLUMNS columns, tiles
     of ROWS rows). The gate's weights are the first `columns` rows, those of up the rest; likewise bias, A and B."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n, r = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
     gate, up = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -220,134 +232,6 @@ def gate_up(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["rows"])
-def rotate_and_store(
-    fused, positions, slots, cells, cos, sin, query_scale, head_norm, query, keys, values, rows, capacity, eps,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
-    HEAD_NORM: tl.constexpr, QUERY_SCALE: tl.constexpr, PRECISE: tl.constexpr,
-):  # fmt: skip
-    """Normalizes and rotates queries and keys, and writes keys and values to the slots. Grid: (heads of queries, keys
-    and values, tiles of ROWS rows). The first half of `sin` is negated."""
-    head = tl.program_id(0)
-    m, d = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, HALF)
-    half: tl.constexpr = HEAD_DIM // 2
-    inside = (m[:, None] < rows) & (d[None, :] < half)
-    start = fused + m[:, None] * ((HEADS + 2 * KV_HEADS) * HEAD_DIM) + head * HEAD_DIM + d[None, :]
-    first = tl.load(start, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(start + half, mask=inside, other=0.0).to(tl.float32)
-    if head < HEADS + KV_HEADS:
-        if HEAD_NORM:
-            scale = tl.rsqrt(tl.sum(first * first + second * second, 1) / HEAD_DIM + eps)[:, None]
-            weight = head_norm + head * HEAD_DIM + d
-            first *= scale * tl.load(weight, mask=d < half, other=0.0).to(tl.float32)[None, :]
-            second *= scale * tl.load(weight + half, mask=d < half, other=0.0).to(tl.float32)[None, :]
-        position = tl.load(positions + m, mask=m < rows, other=0)
-        angle = position[:, None] * HEAD_DIM + d[None, :]
-        rotated = first * tl.load(cos + angle, mask=inside, other=0.0).to(tl.float32)
-        rotated += second * tl.load(sin + angle, mask=inside, other=0.0).to(tl.float32)
-        second *= tl.load(cos + half + angle, mask=inside, other=0.0).to(tl.float32)
-        second += first * tl.load(sin + half + angle, mask=inside, other=0.0).to(tl.float32)
-        first = rotated
-    kind = query.dtype.element_ty
-    slot = tl.load(slots + m, mask=m < rows, other=0)
-    cell = tl.load(cells + m, mask=m < rows, other=0)
-    if head < HEADS:
-        if QUERY_SCALE:
-            scale = tl.load(query_scale + tl.load(positions + m, mask=m < rows, other=0)).to(tl.float32)[:, None]
-            first *= scale
-            second *= scale
-        place = query + (m[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
-        tl.store(place, _rounded(first, kind, PRECISE), mask=inside)
-        tl.store(place + half, _rounded(second, kind, PRECISE), mask=inside)
-    elif head < HEADS + KV_HEADS:
-        place = keys + ((slot * KV_HEADS + head - HEADS) * capacity + cell)[:, None] * HEAD_DIM + d[None, :]
-        tl.store(place, _rounded(first, kind, PRECISE), mask=inside)
-        tl.store(place + half, _rounded(second, kind, PRECISE), mask=inside)
-    else:
-        own = head - HEADS - KV_HEADS
-        place = values + ((slot * KV_HEADS + own) * capacity + cell)[:, None] * HEAD_DIM + d[None, :]
-        tl.store(place, _rounded(first, kind, PRECISE), mask=inside)
-        tl.store(place + half, _rounded(second, kind, PRECISE), mask=inside)
-
-
-@triton.jit(do_not_specialize=["rows", "clean"])
-def attend(
-    query, keys, values, past_length, slots, new, out, partials, counters, rows, clean, capacity, max_splits, scale,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-    KEYS: tl.constexpr, SPLIT: tl.constexpr, PRECISE: tl.constexpr,
-):  # fmt: skip
-    """Attention of a conversation's rows of one query head over SPLIT positions of its slot. Grid: (heads, max_splits,
-    conversations).
-
-    Reads on the device how many positions there are; programs after them end at once. Parts begin at fixed positions,
-    so a row's result does not depend on how many rows follow it. The last program of a head that arrives merges its
-    parts (flash-decoding). All rows attend to the first `past_length` positions; `new` says which rows attend to which.
-    The step has the `clean` first rows of each conversation first, and then the others.
-    """
-    head, split, conversation = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    past, slot = tl.load(past_length + conversation), tl.load(slots + conversation)
-    end = past + rows
-    if split * SPLIT < end:
-        m, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
-        inside = (m[:, None] < rows) & (d[None, :] < HEAD_DIM)
-        first_draft = tl.num_programs(2) * clean + conversation * (rows - clean) - clean
-        row = m + tl.where(m < clean, conversation * clean, first_draft)
-        place = (row[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
-        queries = tl.load(query + place, mask=inside, other=0.0)
-        own_head = slot * (HEADS // GROUP) + head // GROUP
-        own_keys = keys + own_head * capacity * HEAD_DIM
-        own_values = values + own_head * capacity * HEAD_DIM
-        highest = tl.full((ROWS,), float("-inf"), tl.float32)
-        weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
-        for start in range(split * SPLIT, min(split * SPLIT + SPLIT, end), KEYS):
-            n = start + tl.arange(0, KEYS)
-            tile = _columns_of(own_keys, n, d, HEAD_DIM, end, HEAD_DIM)
-            scores = _dot(queries, tile, tl.zeros((ROWS, KEYS), tl.float32), PRECISE) * scale
-            other = n - past
-            own = (m[:, None] < rows) & (other[None, :] >= 0) & (other[None, :] < rows)
-            attended = tl.load(new + m[:, None] * rows + other[None, :], mask=own, other=0)
-            scores = tl.where((n < past)[None, :] | (attended != 0), scores, float("-inf"))
-            higher = tl.maximum(highest, tl.max(scores, 1))
-            finite = tl.where(higher == float("-inf"), 0.0, higher)
-            shares = tl.exp(scores - finite[:, None])
-            fade = tl.exp(highest - finite)
-            present = (n[:, None] < end) & (d[None, :] < HEAD_DIM)
-            tile = tl.load(own_values + n[:, None] * HEAD_DIM + d[None, :], mask=present, other=0.0)
-            total = _dot(_rounded(shares, values.dtype.element_ty, PRECISE), tile, total * fade[:, None], PRECISE)
-            weight = weight * fade + tl.sum(shares, 1)
-            highest = higher
-        count = tl.cdiv(end, SPLIT)
-        kind = out.dtype.element_ty
-        if count == 1:
-            tl.store(out + place, _rounded(total / weight[:, None], kind, PRECISE), mask=inside)
-        else:
-            size: tl.constexpr = ROWS * (WIDTH + 2)
-            number = conversation * HEADS + head
-            first = partials + number * max_splits * size
-            in_total = m[:, None] * WIDTH + d[None, :]
-            own_part = first + split * size
-            tl.store(own_part + in_total, total)
-            tl.store(own_part + ROWS * WIDTH + m, highest)
-            tl.store(own_part + ROWS * (WIDTH + 1) + m, weight)
-            tl.debug_barrier()
-            if tl.atomic_add(counters + number, 1, sem="acq_rel") == count - 1:
-                highest = tl.full((ROWS,), float("-inf"), tl.float32)
-                weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
-                for piece in range(count):
-                    part = first + piece * size
-                    part_highest = tl.load(part + ROWS * WIDTH + m, cache_modifier=".cg")
-                    higher = tl.maximum(highest, part_highest)
-                    finite = tl.where(higher == float("-inf"), 0.0, higher)
-                    fade, share = tl.exp(highest - finite), tl.exp(part_highest - finite)
-                    part_weight = tl.load(part + ROWS * (WIDTH + 1) + m, cache_modifier=".cg")
-                    weight = weight * fade + part_weight * share
-                    part_total = tl.load(part + in_total, cache_modifier=".cg")
-                    total = total * fade[:, None] + part_total * share[:, None]
-                    highest = higher
-                tl.store(out + place, _rounded(total / weight[:, None], kind, PRECISE), mask=inside)
-                tl.store(counters + number, 0)
-
-
 @triton.jit
 def _finish_prediction(
     total, squares, best, token, weights, tile, m, n, columns, depth, eps, excluded,
@@ -367,10 +251,11 @@ def _finish_prediction(
 @triton.jit(do_not_specialize=["rows"])
 def predict_tile(
     x, norm, weight, best, token, weights, rows, columns, depth, eps, excluded,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The largest logit of each row among COLUMNS tokens, its token, and Σ exp(logit - largest): [tiles, padded rows]
     each. Grid: (tiles, tiles of ROWS rows). No logit is stored. `excluded` is a token that is never predicted."""
+    _after_previous(DEPENDENT)
     tile = tl.program_id(0)
     m, n = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
@@ -384,8 +269,11 @@ def predict_tile(
 
 
 @triton.jit
-def predict_merge(best, token, weights, tokens, confidence, tiles, padded, TILES: tl.constexpr):
+def predict_merge(
+    best, token, weights, tokens, confidence, tiles, padded, TILES: tl.constexpr, DEPENDENT: tl.constexpr
+):  # fmt: skip
     """The most likely token of a row over all tiles, and its probability. Grid: (rows,)."""
+    _after_previous(DEPENDENT)
     row, tile = tl.program_id(0), tl.arange(0, TILES)
     inside = tile < tiles
     place = tile * padded + row

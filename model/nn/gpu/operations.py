@@ -19,7 +19,7 @@ from model.nn.gpu.stored_weights import StoredLinear
 from model.nn.layer import Layer
 from model.nn.linear import FloatLinear, Linear
 from model.nn.rotary import RotaryEmbedding
-from model.nn.step_pass import RowPlaces, StepShape
+from model.nn.step_pass import StepShape
 
 Weight = Tensor | BlockWeight
 
@@ -120,6 +120,7 @@ class Operations(Protocol):
         norm: Tensor | None = None,
         eps: float = 0.0,
         residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         """x Wᵀ + bias, and for draft rows (x Aᵀ) Bᵀ: [rows, depth] → [rows, columns].
 
@@ -127,6 +128,7 @@ class Operations(Protocol):
             norm: [depth], the weight of an RMS normalization of x that comes first.
             eps: of the normalization.
             residual: [rows, columns], added to the result.
+            dtype: of the result; that of x when not given.
         """
         ...
 
@@ -134,40 +136,30 @@ class Operations(Protocol):
         """silu(gate) · up of normalized rows: [rows, hidden] → [rows, intermediate]."""
         ...
 
-    def rotate_and_store(
+    def attend(
         self,
         fused: Tensor,
         positions: Tensor,
-        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        shape: StepShape,
     ) -> Tensor:
-        """Split the fused projections into heads, normalize queries and keys if `head_norm` is given, rotate them, and
-        write keys and values to the cache.
+        """Split the fused projections into heads, normalize queries and keys if `head_norm` is given, rotate them,
+        write keys and values to the cache, and let each conversation attend to its first `past_length` +
+        `shape.rows_each` positions (grouped-query attention).
 
         Args:
             fused: [rows, (heads + 2 × kv_heads) × head_dim].
-            positions: [rows] int64.
-            places: where each row is written.
+            positions: [rows] int64, to which the rows are rotated.
             rotary: the rotations of all positions.
             head_norm: [heads + kv_heads, head_dim].
-            keys, values: [slots, kv_heads, capacity, head_dim], contiguous.
-
-        Returns:
-            The queries [rows, heads, head_dim].
-        """
-        ...
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        """Grouped-query attention of each conversation over its first `past_length` + `shape.rows_each` positions.
-
-        Args:
-            query: [rows, heads, head_dim].
+            keys, values: [slots, kv_heads, capacity, head_dim], contiguous. Row r of a conversation is written to
+                position `past_length` + r of its slot.
             past_length, slots: [batch] int64.
             shape: the order of the rows, and which of its conversation's rows each attends to. All attend to everything
                 before them.

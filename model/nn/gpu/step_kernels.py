@@ -7,18 +7,21 @@ what they compute, in about 60 kernels."""
 import triton
 import triton.language as tl
 
+from model.nn.gpu.kernels import _after_previous
+
 
 @triton.jit
 def begin(
     slots, past_length, last, drafts, copied, conversation_of, place_of, token_of, offset_of, table, mask_embedding,
     tokens, positions, row_slots, cells, past, x, hidden, max_drafts, max_copies, num_drafts, rows_each,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Where each row of a step is, and its embedding. Grid: (rows,).
 
     Of each row: its conversation, its place among its conversation's rows, the number of its token (0 is the last
     token, then come drafts and copied ones, -1 is a mask), and how far its position is from the last token's.
     """
+    _after_previous(DEPENDENT)
     row = tl.program_id(0)
     conversation = tl.load(conversation_of + row)
     number, place = tl.load(token_of + row), tl.load(place_of + row)
@@ -51,7 +54,7 @@ def settle(
     keys_values, result, newest_row, batch, num_slots, capacity, history_length, unit,
     K: tl.constexpr, C: tl.constexpr, MAX_DRAFTS: tl.constexpr, MAX_COPIES: tl.constexpr, MAX_TOKENS: tl.constexpr,
     BRANCHES: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DEPTH: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Acceptance, what the state keeps, and look-up; and the keys and values of accepted copies go where those of
     drafts were. Grid: (conversations, 1 + 2 × layers × KV_HEADS if copies may have to move, else 1).
@@ -59,6 +62,7 @@ def settle(
     Every program finds what is accepted by itself, from what no program changes; the first one of each conversation
     writes the state. The last slot is nobody's: its text does not grow.
     """
+    _after_previous(DEPENDENT)
     conversation, part = tl.program_id(0), tl.program_id(1)
     i = tl.arange(0, WIDTH)
     slot, past = tl.load(slots + conversation), tl.load(past_before + conversation)

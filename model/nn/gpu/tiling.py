@@ -75,6 +75,12 @@ def padded_rows(rows: int) -> int:
     return min(128, max(16, 1 << (rows - 1).bit_length()))
 
 
+def query_rows(queries: int) -> int:
+    """Queries of a tile of the attention, of those that share their keys. Not more than 32: tiles of 64 would be
+    multiplied by another instruction of some GPUs, and need twice the registers."""
+    return 16 if queries <= 16 else 32
+
+
 def fitting_rows(rows: int, most: int) -> int:
     """How many more rows, up to `most`, fit beside `rows` without making the tile larger; `most` if none does."""
     return min(most, max(0, padded_rows(rows) - rows)) or most

@@ -14,7 +14,7 @@ from model.nn.attention import static_cache_mask
 from model.nn.gpu.operations import Projection, Weight
 from model.nn.gpu.tiling import KEYS, POSITIONS
 from model.nn.rotary import RotaryEmbedding, rotate
-from model.nn.step_pass import RowPlaces, StepShape
+from model.nn.step_pass import StepShape
 
 
 class TorchOperations:
@@ -29,45 +29,43 @@ class TorchOperations:
         norm: Tensor | None = None,
         eps: float = 0.0,
         residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         (*parts,) = _projected(x, projection, first_draft, norm, eps)
         out = torch.cat(parts, -1)
-        return (out if residual is None else out + residual.float()).to(x.dtype)
+        return (out if residual is None else out + residual.float()).to(dtype or x.dtype)
 
     def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
         gate, up = _projected(x, projection, first_draft, norm, eps)
         return (silu(gate) * up).to(x.dtype)
 
-    def rotate_and_store(
+    def attend(
         self,
         fused: Tensor,
         positions: Tensor,
-        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        shape: StepShape,
     ) -> Tensor:
-        rows, (_, kv_heads, _, head_dim) = len(fused), keys.shape
-        split = fused.view(rows, -1, head_dim)
+        rows, (_, kv_heads, capacity, size) = len(fused), keys.shape
+        split = fused.view(rows, -1, size)
         query_key, value = split[:, :-kv_heads].float(), split[:, -kv_heads:]
         if head_norm is not None:
-            query_key = torch.nn.functional.rms_norm(query_key, (head_dim,), None, eps) * head_norm.float()
+            query_key = torch.nn.functional.rms_norm(query_key, (size,), None, eps) * head_norm.float()
         at = rotary.at(positions)
         rotated = rotate(query_key, at.cos.float(), at.sin.float())
         query, key = rotated[:, :-kv_heads], rotated[:, -kv_heads:]
         if at.query_scale is not None:
             query = query * at.query_scale.float()
+        places = shape.places(past_length, slots)
         keys[places.slots, :, places.cells] = key.to(keys.dtype)
         values[places.slots, :, places.cells] = value
-        return query.to(fused.dtype).contiguous()
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        (_, heads, size), (_, kv_heads, capacity, _) = query.shape, keys.shape
-        queries = query[shape.order].float().view(shape.batch, shape.rows_each, kv_heads, heads // kv_heads, size)
+        queries = query.to(fused.dtype)[shape.order].float().view(shape.batch, shape.rows_each, kv_heads, -1, size)
         mask = static_cache_mask(past_length, shape.attention_mask, capacity)[:, None, None]
         scores = torch.einsum("brkgd,bkcd->bkgrc", queries, keys[slots].float()) * size**-0.5
         scores = pad(scores.masked_fill(~mask, -torch.inf), (0, -capacity % POSITIONS), value=-torch.inf)
@@ -76,10 +74,10 @@ class TorchOperations:
         highest = tiles.amax(-1, keepdim=True).cummax(-2).values
         shares = (tiles - highest.nan_to_num(neginf=0.0)).exp()
         weight = (highest - scores.amax(-1)[..., None, None, None]).exp()
-        rounded = (shares.to(query.dtype).float() * weight).flatten(-3)[..., :capacity]
+        rounded = (shares.to(fused.dtype).float() * weight).flatten(-3)[..., :capacity]
         out = torch.einsum("bkgrc,bkcd->brkgd", rounded, values[slots].float())
         out /= (shares * weight).flatten(-3).sum(-1).permute(0, 3, 1, 2)[..., None]
-        return out.reshape(len(query), -1)[shape.inverse_order].to(query.dtype)
+        return out.reshape(rows, -1)[shape.inverse_order].to(fused.dtype)
 
     def predict(
         self, x: Tensor, norm: Tensor, weight: Weight, eps: float, excluded: int | None

@@ -12,7 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from model.nn.gpu import block_kernels, kernels
+from model.nn.gpu import attention_kernel, block_kernels, kernels
 from model.nn.gpu.block_launches import GATE_UP_COLUMNS, block_constants, block_stages, used_splits
 from model.nn.gpu.operations import Projection, Weight
 from model.nn.gpu.tiling import (
@@ -24,9 +24,10 @@ from model.nn.gpu.tiling import (
     depth_step,
     padded_rank,
     padded_rows,
+    query_rows,
 )
 from model.nn.rotary import RotaryEmbedding
-from model.nn.step_pass import RowPlaces, StepShape
+from model.nn.step_pass import StepShape
 
 INTERPRETED = not isinstance(kernels.project, triton.JITFunction)
 """Whether the kernels run in Triton's interpreter."""
@@ -36,13 +37,27 @@ _MAX_TILES = 16_384
 
 
 class TritonOperations:
-    """Implements `Operations` on a GPU, or in the interpreter. For one stream: its kernels share counters."""
+    """Implements `Operations` on a GPU, or in the interpreter. For one stream: its kernels share counters.
 
-    def __init__(self, device: torch.device) -> None:
-        self._counters = torch.zeros(_MAX_TILES, dtype=torch.int32, device=device)
+    Args:
+        dependent: see the attribute. It has no effect before compute capability 9.0.
+
+    Attributes:
+        counters: int32, zeros between two kernels.
+        dependent: whether a kernel's programs may start before the kernel before has ended (programmatic dependent
+            launch). They wait for it before they read anything.
+    """
+
+    def __init__(self, device: torch.device, *, dependent: bool = False) -> None:
+        self.counters = torch.zeros(_MAX_TILES, dtype=torch.int32, device=device)
+        self.dependent = dependent and torch.cuda.get_device_capability(device) >= (9, 0)
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-        """Start a kernel. Overridden where launches are counted or compiled instead."""
+        """Start a kernel."""
+        self.start(kernel, grid, arguments, constants | dependence(self.dependent))
+
+    def start(self, kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        """Start a kernel with all of its constants. Overridden where launches are counted or compiled instead."""
         kernel[grid](*arguments, **constants)
 
     def project(
@@ -54,6 +69,7 @@ class TritonOperations:
         norm: Tensor | None = None,
         eps: float = 0.0,
         residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         weight, p = projection.weight, projection
         (rows, depth), columns = x.shape, len(weight)
@@ -61,19 +77,19 @@ class TritonOperations:
         row_tiles = triton.cdiv(rows, padded)
         tiling = Tiling.of(p.sizes, depth, row_tiles=row_tiles)
         tiles = triton.cdiv(columns, tiling.columns)
-        if tiles * row_tiles > _MAX_TILES:
+        if tiling.splits > 1 and tiles * row_tiles > _MAX_TILES:
             raise UnsupportedShape(f"a projection of {columns} columns for {rows} rows has too many tiles")
         splits = tiling.splits if isinstance(weight, Tensor) else used_splits(depth, tiling.splits)
-        out, partials = x.new_empty(rows, columns), None
+        out, partials = x.new_empty(rows, columns, dtype=dtype), None
         if splits > 1:
             size = tiles * row_tiles * splits * padded * (tiling.columns + rank + 1)
             partials = x.new_empty(size, dtype=torch.float32)
         ends = [sum(p.sizes[: n + 1]) for n in range(len(p.sizes))] + [columns] * 2
-        grid, memory = (tiles, splits, row_tiles), (p.bias, p.a, p.b, residual, out, partials, self._counters)
+        grid, memory = (tiles, splits, row_tiles), (p.bias, p.a, p.b, residual, out, partials, self.counters)
         constants = {
             "NORM": norm is not None, "BIAS": p.bias is not None, "RESIDUAL": residual is not None,
             "ADAPTER": p.a is not None, "SPLITS": splits, "ROWS": padded, "COLUMNS": tiling.columns, "RANK": rank,
-            "PRECISE": _precise(x),
+            "PRECISE": is_precise(x),
         }  # fmt: skip
         if isinstance(weight, Tensor):
             self.launch(
@@ -102,7 +118,7 @@ class TritonOperations:
         grid, memory = (triton.cdiv(columns, width), row_tiles), (p.bias, p.a, p.b, out)
         constants = {
             "BIAS": p.bias is not None, "ADAPTER": p.a is not None, "ROWS": padded, "COLUMNS": width,
-            "RANK": padded_rank(p.rank), "PRECISE": _precise(x),
+            "RANK": padded_rank(p.rank), "PRECISE": is_precise(x),
         }  # fmt: skip
         numbers = (rows, first_draft, columns, depth, p.rank, eps)
         if isinstance(p.weight, Tensor):
@@ -118,45 +134,36 @@ class TritonOperations:
         )  # fmt: skip
         return out
 
-    def rotate_and_store(
+    def attend(
         self,
         fused: Tensor,
         positions: Tensor,
-        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
+        past_length: Tensor,
+        slots: Tensor,
+        shape: StepShape,
     ) -> Tensor:
         rows, (_, kv_heads, capacity, head_dim) = len(fused), keys.shape
         heads = fused.shape[1] // head_dim - 2 * kv_heads
-        query, padded = fused.new_empty(rows, heads, head_dim), padded_rows(rows)
+        queries, width, splits = shape.rows_each * heads // kv_heads, padded_rank(head_dim), -(-capacity // POSITIONS)
+        tile = query_rows(queries)
+        programs = kv_heads * triton.cdiv(queries, tile)
+        if programs * shape.batch > _MAX_TILES:
+            raise UnsupportedShape(f"attention has too many tiles for {shape.batch} times {shape.rows_each} rows")
+        out = fused.new_empty(rows, heads * head_dim)
+        partials = fused.new_empty(shape.batch * programs * splits * tile * (width + 2), dtype=torch.float32)
         self.launch(
-            kernels.rotate_and_store, (heads + 2 * kv_heads, triton.cdiv(rows, padded)),
-            fused, positions, places.slots, places.cells, rotary.cos, rotary.sin, rotary.query_scale, head_norm, query,
-            keys, values, rows, capacity, eps,
-            HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=triton.next_power_of_2(head_dim // 2),
-            ROWS=padded, HEAD_NORM=head_norm is not None, QUERY_SCALE=rotary.query_scale is not None,
-            PRECISE=_precise(fused),
-        )  # fmt: skip
-        return query
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        (rows, heads, head_dim), (_, kv_heads, capacity, _) = query.shape, keys.shape
-        padded, width, splits = padded_rows(shape.rows_each), padded_rank(head_dim), triton.cdiv(capacity, POSITIONS)
-        if shape.rows_each > padded or heads * shape.batch > _MAX_TILES:
-            raise UnsupportedShape(f"attention runs up to {padded} rows of a conversation, not {shape.rows_each}")
-        out = query.new_empty(rows, heads * head_dim)
-        partials = query.new_empty(shape.batch * heads * splits * padded * (width + 2), dtype=torch.float32)
-        self.launch(
-            kernels.attend, (heads, splits, shape.batch),
-            query, keys, values, past_length, slots, shape.attention_mask.view(torch.uint8), out, partials,
-            self._counters, shape.rows_each, shape.num_clean, capacity, splits, head_dim**-0.5,
-            HEADS=heads, GROUP=heads // kv_heads, HEAD_DIM=head_dim, WIDTH=width, ROWS=padded,
-            KEYS=KEYS, SPLIT=POSITIONS, PRECISE=_precise(query), num_stages=2,
+            attention_kernel.attend, (programs, splits, shape.batch),
+            fused, positions, rotary.cos, rotary.sin, rotary.query_scale, head_norm, keys, values, past_length, slots,
+            shape.attention_mask.view(torch.uint8), out, partials, self.counters,
+            shape.rows_each, shape.num_clean, capacity, splits, head_dim**-0.5, eps,
+            HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=padded_rank(head_dim // 2), WIDTH=width, ROWS=tile,
+            KEYS=KEYS, SPLIT=POSITIONS, HEAD_NORM=head_norm is not None,
+            QUERY_SCALE=rotary.query_scale is not None, PRECISE=is_precise(fused), num_stages=2, num_warps=8,
         )  # fmt: skip
         return out
 
@@ -168,7 +175,7 @@ class TritonOperations:
         best, weights = (x.new_empty(tiles, row_tiles * padded, dtype=torch.float32) for _ in range(2))
         token = x.new_empty(tiles, row_tiles * padded, dtype=torch.int32)
         numbers = (best, token, weights, rows, columns, depth, eps, -1 if excluded is None else excluded)
-        constants = {"ROWS": padded, "COLUMNS": HEAD_COLUMNS, "PRECISE": _precise(x)}
+        constants = {"ROWS": padded, "COLUMNS": HEAD_COLUMNS, "PRECISE": is_precise(x)}
         if isinstance(weight, Tensor):
             self.launch(
                 kernels.predict_tile, (tiles, row_tiles), x, norm, weight, *numbers,
@@ -188,5 +195,11 @@ class TritonOperations:
         return tokens, confidence
 
 
-def _precise(x: Tensor) -> bool:
+def dependence(dependent: bool) -> dict[str, Any]:
+    """What a kernel of a step is compiled and started with for programmatic dependent launch, or without it."""
+    return {"DEPENDENT": True, "launch_pdl": True} if dependent else {"DEPENDENT": False}
+
+
+def is_precise(x: Tensor) -> bool:
+    """Whether products are computed in float32: see `kernels.py`."""
     return INTERPRETED or x.dtype == torch.float32

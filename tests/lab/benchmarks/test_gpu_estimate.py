@@ -40,7 +40,7 @@ def test_tensors_that_are_used_twice_are_read_once() -> None:
 def test_the_goals_are_within_reach_on_an_h100() -> None:
     for model in MODELS:
         low, high = stored(model).tokens_per_s(BANDWIDTH["H100 SXM"])
-        assert low < high and model.goal < high
+        assert low < high and model.goal < low
 
 
 def test_the_table_has_a_row_for_each_gpu() -> None:

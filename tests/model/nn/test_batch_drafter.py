@@ -29,7 +29,7 @@ def test_drafts_are_those_of_the_cpu_from_the_same_file(
     of both (`NEAR`) may not be for the other."""
     for module in ("cpu.block_drafter", "batch_drafter"):
         monkeypatch.setattr(f"model.nn.{module}.NEAR", near)
-        monkeypatch.setattr(f"model.nn.{module}.CANDIDATES", 64 if near < 1e9 else 1000)
+    monkeypatch.setattr("model.nn.cpu.block_drafter.CANDIDATES", 64 if near < 1e9 else 1000)
     config = open_checkpoint(tiny_qwen2).config
     head = random_draft_head(num_features(config), config.hidden, config.vocab_size, seed=1, size=256)
     (head if kind == "recurrent" else random_block_drafter(head, DRAFTS)).save(tmp_path / "drafter.safetensors")

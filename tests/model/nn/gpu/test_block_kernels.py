@@ -84,7 +84,7 @@ def test_a_projection(
     for options in ({"norm": norm, "eps": EPS}, {"residual": added}):
         found, expected = (do.project(x, projection, 4, **options) for do in (kernels, TWIN))
         assert difference(found, expected) is None
-        assert not kernels._counters.any()
+        assert not kernels.counters.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

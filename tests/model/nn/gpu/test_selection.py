@@ -29,20 +29,17 @@ CPU = torch.device("cpu")
 class WrongAttention(TorchOperations):
     """Attends to the wrong rows."""
 
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        wrong = replace(shape, attention_mask=shape.attention_mask.T)
-        return super().attend(query, keys, values, past_length, slots, wrong)
+    def attend(self, *arguments: Any) -> Tensor:
+        *others, shape = arguments
+        return super().attend(*others, replace(shape, attention_mask=shape.attention_mask.T))
 
 
 class WrongSlots(TorchOperations):
     """Right for one conversation, wrong for several."""
 
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
-    ) -> Tensor:
-        return super().attend(query, keys, values, past_length, slots.flip(0), shape)
+    def attend(self, *arguments: Any) -> Tensor:
+        *others, slots, shape = arguments
+        return super().attend(*others, slots.flip(0), shape)
 
 
 class NotANumber(TorchOperations):
