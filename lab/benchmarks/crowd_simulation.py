@@ -19,9 +19,17 @@ from dataclasses import dataclass, field
 import torch
 
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B
-from lab.benchmarks.gpu_acceptance.roofline import BANDWIDTH, NODE_US, OTHER_KERNELS, step_roofline
+from lab.benchmarks.gpu_acceptance.roofline import (
+    BANDWIDTH,
+    DRAFTER_BYTES,
+    NODE_US,
+    OTHER_KERNELS,
+    STORED_BYTES,
+    drafter_kernels,
+    step_roofline,
+)
 from model.checkpoint.checkpoint import DecoderConfig
-from model.decode.draft_length import best_num_drafts, num_rows
+from model.decode.draft_length import best_num_drafts
 from model.engine.cuda_graph import host_seconds
 from model.engine.scheduler import Request, schedule
 from model.nn.adapter import projection_shapes
@@ -40,11 +48,18 @@ EAGER_KERNELS, LOOPED_KERNELS, _EAGER_US = 16, 18, 5.0
 """Kernels a layer of a forward pass that reads prompts, and as many more for each conversation after the first if each
 has an attention of its own (a test counts both); and µs that starting one takes the host."""
 
-_MASK_US = 23.0
-"""µs in which llguidance fills the mask of a row on one thread, with 320 rows (`lab.benchmarks.grammar_masks`)."""
+_MASK_US = 47.0
+"""µs in which the host makes the mask of a row on one thread, with up to 320 rows (`lab.benchmarks.grammar_masks`)."""
 
-_COPIES, _COPY_ROWS, _RANK = 7, 256, 32
-"""As in `CUDAGraphRunner`, and in the bundled adapter."""
+_LOGIT_PASSES, _ROW_GIGABYTES_PER_S, _ROWS_AT_ONCE = 4, 100.0, 132
+"""How often a step that chooses tokens writes or reads its logits; how fast a multiprocessor does, each of which has a
+row (a guess); and how many there are."""
+
+_UPLOAD_GIGABYTES_PER_S = 25.0
+"""To the GPU over PCIe 4."""
+
+_COPIES, _COPY_ROWS = 7, 256
+"""As in `CUDAGraphRunner`."""
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 _CLAUSE_TOKENS, _RESPONSE_TOKENS, _TEXT_TOKENS = 10, (30, 90), (300, 1500)
@@ -61,10 +76,11 @@ class Costs:
 
     Attributes:
         gigabytes_per_s: nominal.
-        max_drafts: drafts of a conversation in a step, 0 for a model that nothing drafts for on a GPU.
+        max_drafts: drafts of a block drafter for a conversation in a step, 0 without a drafter.
         looped: whether the attention of prompts is computed for one conversation after the other.
-        grammars: whether all responses follow a grammar, as if such steps were replayed. Then a step waits for the
-            result of the one before it, and for its masks.
+        grammars: whether all responses follow a grammar. Then a step waits for the result of the one before it, and
+            for its masks.
+        weight_bytes: of the weights that a step reads; those of bfloat16 when not given.
     """
 
     config: DecoderConfig
@@ -72,6 +88,7 @@ class Costs:
     max_drafts: int = 4
     looped: bool = False
     grammars: bool = False
+    weight_bytes: float | None = None
 
     @property
     def num_weights(self) -> int:
@@ -85,9 +102,21 @@ class Costs:
         Args:
             past: earlier tokens of all of them.
         """
-        copies = _COPIES if batch == 1 or batch * (num_rows(4) + _COPIES) <= _COPY_ROWS else 0
-        step = step_roofline(self.config, 2, _RANK if drafts else 0, past, OTHER_KERNELS)
-        return self._ms(step.num_bytes, batch * (num_rows(drafts) + copies), step.nodes * NODE_US)
+        copies = _COPIES if batch == 1 or batch * (1 + self.max_drafts + _COPIES) <= _COPY_ROWS else 0
+        rows = batch * (1 + drafts + (0 if self.grammars else copies))
+        step = step_roofline(self.config, 2, 0, past, OTHER_KERNELS)
+        num_bytes = step.num_bytes + (DRAFTER_BYTES if drafts else 0)
+        if self.weight_bytes is not None:
+            num_bytes += self.weight_bytes - 2 * self.num_weights
+        took = self._ms(num_bytes, rows, (step.nodes + drafter_kernels(drafts)) * NODE_US)
+        return took + self._choosing_ms(rows) if self.grammars else took
+
+    def _choosing_ms(self, rows: int) -> float:
+        """What a step that chooses tokens takes longer, its masks' way to the GPU included."""
+        logits, masks = 4 * self.config.vocab_size, self.config.vocab_size / 8
+        in_turn = -(-rows // _ROWS_AT_ONCE) * logits / _ROW_GIGABYTES_PER_S
+        together = rows * logits / (self.gigabytes_per_s * _ATTAINED_BANDWIDTH)
+        return (_LOGIT_PASSES * max(in_turn, together) + rows * masks / _UPLOAD_GIGABYTES_PER_S) / 1e6
 
     def prompt_ms(self, rows: int, past: int, conversations: int) -> float:
         """ms of a forward pass that reads parts of the prompts of some conversations, which is not captured."""
@@ -112,7 +141,7 @@ class Costs:
             return step_ms + host_ms + (conversations or batch) * (1 + drafts) * _MASK_US / 1e3
         return max(step_ms, host_ms)
 
-    def _ms(self, num_bytes: int, rows: int, start_us: float) -> float:
+    def _ms(self, num_bytes: float, rows: int, start_us: float) -> float:
         reading = num_bytes / (self.gigabytes_per_s * _ATTAINED_BANDWIDTH) / 1e6
         computing = 2 * rows * self.num_weights / _ATTAINED_TERAFLOPS / 1e9
         return max(reading, computing) + start_us / 1e3
@@ -296,13 +325,15 @@ def main() -> None:
     parser.add_argument("--grammars", action="store_true", help="all responses follow a grammar")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    for name, config, drafts in (("0.5b", QWEN_05B, 4), ("1.5b", QWEN_15B, 0)):  # the 1.5B has no adapter
-        if arguments.model in (None, name):
+    for name, config in (("0.5B", QWEN_05B), ("1.5B", QWEN_15B)):
+        if arguments.model in (None, name.lower()):
             print(f"{name} on {arguments.gpu}, simulated")
             print("| conversations | drafts | all at once: ms a step | tokens/s | first clause p95, ms |"
                   " in conversation: first clause p50 | p95 | GPU busy |")  # fmt: skip
             print("|---|---|---|---|---|---|---|---|")
-            costs = Costs(config, BANDWIDTH[arguments.gpu], drafts, arguments.looped, arguments.grammars)
+            costs = Costs(
+                config, BANDWIDTH[arguments.gpu], 4, arguments.looped, arguments.grammars, STORED_BYTES[name]
+            )  # fmt: skip
             for row in rows(costs, arguments.seed):
                 print(row)
 

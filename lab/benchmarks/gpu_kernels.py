@@ -130,6 +130,7 @@ def _distinct(
         adapter, head = meta_adapter(config, dtype, _RANK, drafts), meta_drafter(decoder)
         launches = [*recorded_step(decoder, drafts, batch, adapter=adapter, context=_CONTEXT).launches]
         launches += recorded_step(decoder, drafts, batch, head=head, context=_CONTEXT).launches
+        launches += recorded_step(decoder, drafts, batch, context=_CONTEXT, choosing=True).launches
         launches = [replace(one, constants=one.constants | dependence(dependent)) for one in launches]
         launches += recorded_prompts(config, dtype, _PROMPTS)
         for launch in launches:

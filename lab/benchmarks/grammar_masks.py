@@ -1,11 +1,11 @@
-"""How long the host takes to fill the packed masks of allowed tokens of a step: a row for the next token of each
-conversation, and one after each of its drafts.
+"""How long the host takes to tell a step of the device what it may choose under grammars: a row for the next token of
+each conversation, and one after each of its drafts, as the engine does it on one thread.
 
     python -m lab.benchmarks.grammar_masks [--model qwen2.5-coder-0.5b] [--drafts 4] [--rounds 20]
 
-Conversations write random JSON of one schema with strings, numbers, a choice and a list, each from a place of its own.
-llguidance fills the masks on one thread. A crowd's steps with grammars would wait for that
-(`lab.benchmarks.crowd_simulation --grammars`).
+Conversations write random JSON of one schema with strings, numbers, a choice and a list, each from a place of its own,
+with drafts that are right. llguidance makes the masks, and the engine lays them where a step reads them. Following the
+accepted tokens counts, too. `lab.benchmarks.crowd_simulation --grammars` simulates such steps.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
-from llguidance import LLExecutor, LLMatcher, LLTokenizer
-from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par_with_draft_tokens
+import torch
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.decode.grammar_compiler import JSON_LAYOUT
+from model.decode.constraint import Constraint, RowRule
+from model.decode.grammar import JSONSchema
+from model.decode.grammar_compiler import GrammarCompiler
+from model.engine.token_choice import TokenChoice
 from model.hub.store import ModelStore
 
 _SIZES = (1, 4, 16, 32, 64)
 _SCHEMA = {
-    "x-guidance": JSON_LAYOUT,
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 80},
@@ -47,55 +48,73 @@ _VALUE = {
 
 
 class _Writer:
-    """A conversation that writes a text of the schema, and begins again when it has ended."""
-
-    def __init__(self, tables: LLTokenizer, start: LLMatcher, ids: Sequence[int], place: int) -> None:
-        self._start, self._ids, self._place = start, ids, 0
-        self.matcher = start.deep_copy()
-        for _ in range(place):
-            self.advance(1)
-
-    def drafts(self, count: int) -> list[int]:
-        """The tokens that follow, as drafts that are right."""
-        return list(self._ids[self._place : self._place + count])
-
-    def advance(self, count: int) -> None:
-        """Commit some tokens."""
-        for token in self.drafts(count):
-            self.matcher.consume_token(token)
-            self._place += 1
-        if self._place >= len(self._ids) - 6:
-            self.matcher, self._place = self._start.deep_copy(), 0
-
-
-def microseconds_a_row(tables: LLTokenizer, ids: Sequence[int], conversations: int, drafts: int, rounds: int) -> float:
-    """µs of the host for a row: the median of some steps.
+    """A conversation that writes a text of the schema, and begins again when it has ended.
 
     Args:
-        ids: a text that follows the schema.
+        ids: the text.
+        place: tokens that it has written.
+    """
+
+    def __init__(self, compiler: GrammarCompiler, ids: Sequence[int], place: int) -> None:
+        self._compiler, self._ids = compiler, ids
+        self._begin()
+        self.advance(place)
+
+    def advance(self, count: int) -> None:
+        """Commit some tokens, and what the grammar forces after each."""
+        for _ in range(count):
+            self._place += 1 + len(self._constraint.commit(self._ids[self._place : self._place + 1]))
+            if self._place >= len(self._ids):
+                self._begin()
+
+    def rules(self, drafts: int) -> list[RowRule]:
+        """Of the next token, and after each of some drafts."""
+        return self._constraint.rules(self._ids[self._place : self._place + drafts])
+
+    @property
+    def next_token(self) -> int:
+        """The token that follows."""
+        return self._ids[self._place]
+
+    def _begin(self) -> None:
+        self._constraint = Constraint(self._compiler.compile(JSONSchema(_SCHEMA)))
+        self._place = len(self._constraint.start())
+
+
+def microseconds_a_row(
+    compiler: GrammarCompiler, ids: Sequence[int], conversations: int, drafts: int, rounds: int
+) -> float:
+    """µs of processor time of the host for a row: the median of some steps.
+
+    Args:
+        ids: a text that follows the schema, as the grammar splits it.
     """
     draw = random.Random(1)
-    start = LLMatcher(tables, LLMatcher.grammar_from_json_schema(json.dumps(_SCHEMA)), log_level=0)
-    if start.is_error():
-        raise ValueError(start.get_error())
-    writers = [_Writer(tables, start, ids, draw.randrange(len(ids) - 8)) for _ in range(conversations)]
-    masks, executor = allocate_token_bitmask(conversations * (drafts + 1), tables.vocab_size), LLExecutor(1)
+    writers = [_Writer(compiler, ids, draw.randrange(len(ids))) for _ in range(conversations)]
+    state = SimpleNamespace(history=torch.zeros(conversations + 1, 1, dtype=torch.long))
+    choice = TokenChoice(state, compiler.vocabulary, conversations * (drafts + 1))  # type: ignore[arg-type]
     took = []
     for _ in range(rounds):
-        began = time.perf_counter()
-        fill_next_token_bitmask_par_with_draft_tokens(
-            executor, [(one.matcher, n * (drafts + 1), one.drafts(drafts)) for n, one in enumerate(writers)], masks
-        )
-        took.append(time.perf_counter() - began)
-        assert all(_allowed(masks[n * (drafts + 1)], one.drafts(1)[0]) for n, one in enumerate(writers))
+        began = time.thread_time()
+        rules = [one.rules(drafts) for one in writers]
+        choice.fill(rules, drafts + 1)
         for one in writers:
             one.advance(draw.randint(1, drafts + 1))
-    return float(np.median(took)) / (conversations * (drafts + 1)) * 1e6
+        took.append((time.thread_time() - began) / sum(map(len, rules)))
+    return float(np.median(took)) * 1e6
 
 
-def _allowed(mask: Any, token: int) -> bool:
-    """Whether a packed mask [vocabulary / 32] int32 has a token."""
-    return bool(int(mask[token // 32]) >> (token % 32) & 1)
+def text_of(compiler: GrammarCompiler) -> list[int]:
+    """The tokens of a text of the schema, forced ones as the grammar splits them."""
+    constraint = Constraint(compiler.compile(JSONSchema(_SCHEMA)))
+    tokens, text = list(constraint.start()), json.dumps(_VALUE)
+    decode = compiler.tables.decode_str
+    while len(decode(tokens)) < len(text):
+        token = compiler.tables.tokenize_str(text[len(decode(tokens)) :])[0]
+        if not constraint.allowed_length([token]):
+            token = compiler.tables.tokenize_str(text[len(decode(tokens)) :][:1])[0]
+        tokens += [token, *constraint.commit([token])]
+    return tokens
 
 
 def main() -> None:
@@ -106,16 +125,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
     checkpoint = open_checkpoint(ModelStore().locate(arguments.model))
-    tokenizer = checkpoint.tokenizer()
-    tables = LLTokenizer(
-        tokenizer.to_json(), n_vocab=checkpoint.config.vocab_size, eos_token=sorted(checkpoint.stop_tokens()),
-        slices=LLTokenizer.json_slices(),
-    )  # fmt: skip
-    ids = tables.tokenize_str(json.dumps(_VALUE))
+    compiler = GrammarCompiler(checkpoint.tokenizer(), checkpoint.config.vocab_size, checkpoint.stop_tokens())
+    ids = text_of(compiler)
     print("| conversations | rows | µs a row | ms a step |\n|---|---|---|---|")
     for size in _SIZES:
         rows = size * (arguments.drafts + 1)
-        each = microseconds_a_row(tables, ids, size, arguments.drafts, arguments.rounds)
+        each = microseconds_a_row(compiler, ids, size, arguments.drafts, arguments.rounds)
         print(f"| {size} | {rows} | {each:.0f} | {each * rows / 1e3:.2f} |", flush=True)
 
 

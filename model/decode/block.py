@@ -63,7 +63,7 @@ class Block:
         pairs = zip(self.tokens, self.predictions.tokens or self.tokens, strict=True)
         tokens = tuple(predicted if token == MASK else token for token, predicted in pairs)
         masked = tuple(token == MASK for token in self.tokens[self.num_final :])
-        return Draft(tokens[self.num_final :], None, self.predictions.confidence[self.num_final :], masked=masked)
+        return Draft(tokens[self.num_final :], self.predictions.confidence[self.num_final :], masked=masked)
 
 
 def new_block(size: int, final: tuple[int, ...] = ()) -> Block:
@@ -115,7 +115,7 @@ def denoise_step(
         steps=block.steps + 1,
         edit_steps=block.edit_steps + (not bool(masked.any())),
         unchanged=not bool((unmask | edit | remask).any()),
-        predictions=Draft(tuple(predictions.tolist()), None, tuple(confidence.tolist())),
+        predictions=Draft(tuple(predictions.tolist()), tuple(confidence.tolist())),
     )
 
 
@@ -127,7 +127,7 @@ def truncate_after(block: Block, ends: Callable[[int], bool], start: int) -> Blo
     for n in range(start, block.unmasked_prefix):
         if ends(block.tokens[n]):
             size = n + 1
-            predictions = Draft(block.predictions.tokens[:size], None, block.predictions.confidence[:size])
+            predictions = Draft(block.predictions.tokens[:size], block.predictions.confidence[:size])
             return replace(block, tokens=block.tokens[:size], predictions=predictions)
     return block
 
@@ -136,7 +136,7 @@ def _predict(logits: Tensor, sampler: Sampler, *, with_entropy: bool) -> tuple[T
     """For each position a token, its probability, and the entropy of the distribution (zeros without
     `with_entropy`)."""
     entropy = entropy_of(logits) if with_entropy else torch.zeros(len(logits))
-    tokens, confidence, _ = sampler.sample_rows(logits)
+    tokens, confidence = sampler.sample_rows(logits)
     return tokens.cpu(), confidence.cpu(), entropy.cpu()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.decode.constraint import Constraint, mask_logits
+from model.decode.constraint import Constraint, RowRule, mask_logits
 from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
 
@@ -87,6 +87,10 @@ class ConditionalOpening(Constraint):
         if self._opening:
             logits[0, self._opening[0]] = 0.0  # whatever the constraint says of it
             mask_logits(logits[0], self._opening[0])
+
+    def rules(self, draft: Sequence[int]) -> list[RowRule]:
+        """See `Constraint`. None before the beginning is over."""
+        return [] if self._is_open or self._opening or self._avoided else self._constraint.rules(draft)
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """Only the first token of an opening: the rest of it follows."""

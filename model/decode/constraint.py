@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from model.decode.draft import NO_DRAFT, Draft
 from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
 from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
+from model.decode.token_set import TokenSet, unpacked
 
 _MAX_FORCED = 64
 """Forced tokens taken at a time: rows of a single forward pass, for which others wait. The rest follows after it."""
@@ -18,6 +20,21 @@ _MAX_FORCED = 64
 _SHORT_VALUE = 4
 """Tokens of a value after which its end is no longer guessed. Most values of calls and forms are that short; in a
 longer text the guess is hardly ever right, and its rows are not free."""
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """What a constraint does to the logits of a row, told before they are known.
+
+    Attributes:
+        allowed: what may be chosen; None if anything may.
+        lowered: tokens whose logits are lowered first; None if none are.
+        by: how much, in nats.
+    """
+
+    allowed: Allowed | None = None
+    lowered: TokenSet | None = None
+    by: float = 0.0
 
 
 class Constraint:
@@ -84,9 +101,24 @@ class Constraint:
             for count, allowed in enumerate(self._matcher.along(copied)[1:], 1):
                 self._mask(logits[count + len(draft)], allowed, copied[:count])
 
+    def rules(self, draft: Sequence[int]) -> list[RowRule]:
+        """What `restrict` does to the row before the first of these drafts, to the one after it, and so on, as far as
+        that does not depend on logits; empty if that of the first row does."""
+        rules: list[RowRule] = []
+        for row, allowed in enumerate([] if self._matcher is None else self._matcher.along(draft)):
+            rule = self._rule(allowed, draft[:row])
+            if rule is None:
+                break
+            rules.append(rule)
+        return rules
+
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         """Restrict one row, which follows these drafts, in place."""
         mask_logits(logits, allowed)
+
+    def _rule(self, allowed: Allowed, drafted: Sequence[int]) -> RowRule | None:
+        """What `_mask` does; None if that depends on the logits."""
+        return RowRule(allowed)
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """How many of these drafts come before the first one that is not allowed."""
@@ -161,6 +193,10 @@ class OpeningConstraint(Constraint):
         if self._matcher is not None and not self._matcher.is_end(allowed):
             super()._mask(logits, allowed, drafted)
 
+    def _rule(self, allowed: Allowed, drafted: Sequence[int]) -> RowRule | None:
+        at_end = self._matcher is not None and self._matcher.is_end(allowed)
+        return RowRule() if at_end else super()._rule(allowed, drafted)
+
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """See `Constraint`: anything is allowed after the end of the grammar."""
         if self._matcher is None or not tokens:
@@ -189,7 +225,8 @@ def mask_logits(logits: Tensor, allowed: Allowed) -> None:
         logits.fill_(-torch.inf)
         logits[allowed] = kept
     else:
-        logits.masked_fill_(torch.from_numpy(~allowed).to(logits.device), -torch.inf)
+        forbidden = torch.from_numpy(~unpacked(allowed, len(logits)))
+        logits.masked_fill_(forbidden.to(logits.device), -torch.inf)
 
 
 def draft_after(draft: Draft, forced: Sequence[int]) -> Draft:
@@ -199,5 +236,4 @@ def draft_after(draft: Draft, forced: Sequence[int]) -> Draft:
     count = len(forced)
     if draft.tokens[:count] != tuple(forced):
         return NO_DRAFT
-    distributions = None if draft.distributions is None else draft.distributions[count:]
-    return Draft(draft.tokens[count:], distributions, draft.confidence[count:], draft.origin)
+    return Draft(draft.tokens[count:], draft.confidence[count:], draft.origin)

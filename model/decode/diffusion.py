@@ -247,4 +247,4 @@ class DiffusionDecoder:
         drafts = [block.draft() for block in self._blocks if block.steps]
         tokens = tuple(token for draft in drafts for token in draft.tokens)
         confidence = tuple(chance for draft in drafts for chance in draft.confidence)
-        return Draft(tokens, None, confidence, "diffusion", tuple(mask for draft in drafts for mask in draft.masked))
+        return Draft(tokens, confidence, "diffusion", tuple(mask for draft in drafts for mask in draft.masked))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor
-
 from chat.progress import DraftOrigin
 from model.nn.batch_drafter import BatchDrafter
 
@@ -20,13 +18,11 @@ class Draft:
     """Unverified tokens that may come next.
 
     Attributes:
-        distributions: [tokens, vocabulary], what each token was drawn from; None if they were chosen greedily.
         confidence: probability of each token in its own distribution.
         masked: whether each token is one that a mask will probably become; empty where nothing is masked.
     """
 
     tokens: tuple[int, ...] = ()
-    distributions: Tensor | None = None
     confidence: tuple[float, ...] = ()
     origin: DraftOrigin = ""
     masked: tuple[bool, ...] = ()
@@ -35,9 +31,7 @@ class Draft:
         """Its first tokens."""
         if count >= len(self.tokens):
             return self
-        distributions = None if self.distributions is None else self.distributions[:count]
-        confidence, masked = self.confidence[:count], self.masked[:count]
-        return Draft(self.tokens[:count], distributions, confidence, self.origin, masked)
+        return Draft(self.tokens[:count], self.confidence[:count], self.origin, self.masked[:count])
 
 
 NO_DRAFT = Draft()

@@ -15,12 +15,12 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from chat.types import Opening
 from model.decode import json_schema
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar import lark_string as _quoted
+from model.decode.token_set import TokenSet, contains, num_bytes, packed, unpacked
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("rejoinder.model")
 
-Allowed = int | npt.NDArray[np.bool_]
-"""The tokens that may come next: a single one, or [vocabulary] bool."""
+Allowed = int | TokenSet
+"""The tokens that may come next: a single one, or a set."""
 
 JSON_LAYOUT = {
     "whitespace_flexible": False,
@@ -73,7 +73,7 @@ _ANY_OBJECT = {
 
 @dataclass(frozen=True)
 class JSONStructure:
-    """Sets of tokens, each [vocabulary] bool.
+    """Sets of tokens.
 
     Attributes:
         after_string, after_other: tokens that go on with another property, and tokens that end the object: after an
@@ -81,10 +81,10 @@ class JSONStructure:
         newline, with_newline: the line break, and tokens that have one besides other characters.
     """
 
-    after_string: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
-    after_other: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
-    newline: npt.NDArray[np.bool_]
-    with_newline: npt.NDArray[np.bool_]
+    after_string: tuple[TokenSet, TokenSet]
+    after_other: tuple[TokenSet, TokenSet]
+    newline: TokenSet
+    with_newline: TokenSet
 
 
 class GrammarCompiler:
@@ -173,18 +173,18 @@ class GrammarCompiler:
             return self._tables
 
     @cached_property
-    def word_starts(self) -> npt.NDArray[np.bool_]:
-        """Which tokens begin with a letter or a digit, of any alphabet: [vocabulary]."""
+    def word_starts(self) -> TokenSet:
+        """The tokens that begin with a letter or a digit, of any alphabet."""
         starts = (text[:1] for text in self._texts())
-        return np.fromiter((start.isalnum() or start >= b"\x80" for start in starts), np.bool_, self.vocabulary)
+        return packed(np.fromiter((one.isalnum() or one >= b"\x80" for one in starts), np.bool_, self.vocabulary))
 
     @cached_property
     def structure(self) -> JSONStructure:
         """The tokens that end a value or an object in JSON."""
         texts = self._texts()
 
-        def tokens(condition: Callable[[bytes], bool]) -> npt.NDArray[np.bool_]:
-            return np.fromiter(map(condition, texts), np.bool_, self.vocabulary)
+        def tokens(condition: Callable[[bytes], bool]) -> TokenSet:
+            return packed(np.fromiter(map(condition, texts), np.bool_, self.vocabulary))
 
         return JSONStructure(
             after_string=(tokens(lambda text: text[:2] == b'",'), tokens(lambda text: text[:2] == b'"}')),
@@ -299,8 +299,7 @@ class GrammarMatcher:
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
             raise GrammarFailed(f"the grammar cannot be followed any further: {self._error()}")
-        allowed = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little", count=self._compiler.vocabulary)
-        return self._without_endless_digits(allowed.view(np.bool_))
+        return self._without_endless_digits(np.frombuffer(mask, np.uint8, num_bytes(self._compiler.vocabulary)))
 
     def is_end(self, allowed: Allowed) -> bool:
         """Whether nothing but the end of the response is allowed."""
@@ -390,16 +389,17 @@ class GrammarMatcher:
         stripped = text.rstrip(b"0123456789")
         self._digits = self._digits + len(text) if not stripped else len(text) - len(stripped)
 
-    def _without_endless_digits(self, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _without_endless_digits(self, allowed: TokenSet) -> TokenSet:
         if self._digits < _MAX_DIGITS:
             return allowed
         decode = self._compiler.tables.decode_bytes
-        others = [token for token in allowed.nonzero()[0].tolist() if not decode([token])[:1].isdigit()]
+        tokens = unpacked(allowed, self._compiler.vocabulary)
+        others = [token for token in tokens.nonzero()[0].tolist() if not decode([token])[:1].isdigit()]
         if not others:
             return allowed
-        bounded = np.zeros_like(allowed)
+        bounded = np.zeros_like(tokens)
         bounded[others] = True
-        return bounded
+        return packed(bounded)
 
     def _error(self) -> str:
         return _first_line(self._matcher.get_error()) or "it allows other tokens only"
@@ -407,7 +407,7 @@ class GrammarMatcher:
 
 def allows(allowed: Allowed, token: int) -> bool:
     """Whether a token may come next."""
-    return allowed == token if isinstance(allowed, int) else bool(allowed[token])
+    return allowed == token if isinstance(allowed, int) else contains(allowed, token)
 
 
 def _with_layout(schema: Any) -> Any:

@@ -75,11 +75,21 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         scaled = scaled.masked_fill(scaled < floor, -torch.inf)
     distribution = scaled.softmax(-1)
     if sampling.top_p < 1:
-        ordered, order = distribution.sort(descending=True)
-        unlikely = ordered.cumsum(-1) - ordered >= sampling.top_p
-        distribution = distribution.masked_fill(unlikely.scatter(-1, order, unlikely), 0.0)
+        ordered = distribution.sort(descending=True).values
+        likely = ordered.cumsum(-1) - ordered < sampling.top_p
+        floor = ordered.masked_fill(~likely, torch.inf).amin(-1, keepdim=True)
+        distribution = distribution.masked_fill(distribution < floor, 0.0)
         distribution = distribution / distribution.sum(-1, keepdim=True)
     return distribution
+
+
+def token_at(distribution: Tensor, uniform: Tensor) -> Tensor:
+    """The token whose interval a number falls into, if the tokens share [0, 1) in the order of their ids, each as its
+    probability: [..., vocabulary], [...] float32 in [0, 1) → [...] int64."""
+    ends = distribution.cumsum(-1)
+    total = ends[..., -1:].contiguous()
+    index = torch.searchsorted(ends, uniform[..., None] * total, right=True)
+    return torch.minimum(index, torch.searchsorted(ends, total))[..., 0]  # a product may be rounded up to the total
 
 
 def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -96,6 +106,9 @@ def entropy_of(logits: Tensor) -> Tensor:
     return total.log() - mean / total
 
 
+_UNIFORMS = 1024
+"""Random numbers that are made at a time."""
+
 _MIN_LOGIT = -1e4
 """Replaces a logit of -∞, so that its product with a weight of 0 is 0."""
 
@@ -107,6 +120,26 @@ class Sampler:
 
     sampling: Sampling = field(default_factory=Sampling)
     generator: torch.Generator = field(default_factory=torch.Generator)
+    _uniforms: Tensor = field(default_factory=lambda: torch.empty(0), init=False)
+    _numbers: torch.Generator = field(default_factory=torch.Generator, init=False)
+
+    def __post_init__(self) -> None:
+        self._numbers.manual_seed(self.generator.initial_seed())
+
+    def uniforms(self, count: int) -> Tensor:
+        """The random numbers of the first positions of a text, at least so many: [count or more] float32 in [0, 1). A
+        position has the same number whatever has been sampled before, and on every device."""
+        while len(self._uniforms) < count:
+            self._uniforms = torch.cat((self._uniforms, torch.rand(_UNIFORMS, generator=self._numbers)))
+        return self._uniforms
+
+    def sample_at(self, logits: Tensor, position: int) -> int:
+        """A token as the base model alone would choose it there: [vocabulary]. It depends on the logits and on the
+        position's random number alone, so a token that is verified later is the one that would be sampled now."""
+        if self.sampling.temperature == 0:
+            return int(greedy_tokens(logits))
+        uniform = self.uniforms(position + 1)[position].to(logits.device)
+        return int(token_at(probabilities(logits, self.sampling), uniform))
 
     def sample(self, logits: Tensor) -> int:
         """A token as the base model alone would choose it: [vocabulary]."""
@@ -114,12 +147,11 @@ class Sampler:
             return int(greedy_tokens(logits))
         return int(torch.multinomial(probabilities(logits, self.sampling), 1, generator=self.generator))
 
-    def sample_rows(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A token for each row of logits [rows, vocabulary], its probability [rows] in its own distribution, and these
-        distributions [rows, vocabulary]; None if the tokens were chosen greedily."""
+    def sample_rows(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """A token for each row of logits [rows, vocabulary], and its probability [rows] in its own distribution."""
         if self.sampling.temperature == 0:
             best = greedy_tokens(logits)
-            return best, token_probabilities(logits, best), None
+            return best, token_probabilities(logits, best)
         distributions = probabilities(logits, self.sampling)
         tokens = torch.multinomial(distributions, 1, generator=self.generator)
-        return tokens[:, 0], distributions.gather(1, tokens)[:, 0], distributions
+        return tokens[:, 0], distributions.gather(1, tokens)[:, 0]

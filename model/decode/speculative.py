@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chat.progress import DraftOrigin
-from model.decode.constraint import Constraint, draft_after
+from model.decode.constraint import Constraint, RowRule, draft_after
+from model.decode.device_steps import MAX_TOP, Attach, DeviceSteps, TokenSettings
 from model.decode.draft import NO_DRAFT, Draft, DraftHead
 from model.decode.draft_length import DraftLengthController
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
@@ -25,21 +26,9 @@ from model.decode.verify import VerificationResult, VerificationStep, accept, ac
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 
-
-class DeviceSteps(Protocol):
-    """The steps of a conversation, taken whole on the device, including acceptance (`engine.cuda_graph.Attachment`)."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether there is room for the conversation's next steps."""
-
-    def detach(self) -> None:
-        """Take no more steps. The cache holds what was committed."""
-
-
-Attach = Callable[[KeyValueCache, int, Draft], DeviceSteps | None]
-"""Lets the device take the steps of a conversation from now on, given its cache, its last token and its drafts. None if
-it cannot."""
+_MAX_FORCED = 20
+"""Forced tokens that the device reads, a step's drafts at a time. More than that are read in a forward pass that is not
+captured, which takes as long as several steps."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +61,11 @@ class SpeculativeDecoder:
         draft_settings: called before each step.
         context: the model's context length.
         observer: receives after each step how many drafts and copied tokens were verified and accepted.
-        attach: called before each step that the device could take.
+        attach: called before each step that the device could take, which is none where logits are biased; None without
+            such a device.
         constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
             under the same constraint.
         num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
-            The device's own steps do not compute them, so it takes none; nor does it where logits are biased.
         draft_head: drafts what no look-up has found, if `draft_settings` says so.
         stop_tokens: ids that end the response. Nothing is drafted after one.
     """
@@ -89,7 +78,7 @@ class SpeculativeDecoder:
         sampler: Sampler,
         context: int,
         observer: DraftLengthController,
-        attach: Attach = lambda cache, last, draft: None,
+        attach: Attach | None = None,
         constraint: Constraint | None = None,
         num_top: int | None = None,
         draft_head: DraftHead | None = None,
@@ -150,8 +139,6 @@ class SpeculativeDecoder:
         settings = self._draft_settings()
         if self._reads_prompt:
             settings = DraftSettings(max_guessed=settings.max_guessed)
-        if self._sampler.sampling.temperature and self._draft.tokens:
-            settings = replace(settings, max_copied=0, max_guessed=0)  # sampling with drafts ignores copied tokens
         remaining = min(remaining, self._context - len(self._cache.tokens) - len(self._certain)) - 1
         guess: tuple[int, ...] = ()
         if self._constraint is not None and settings.max_guessed:
@@ -162,7 +149,7 @@ class SpeculativeDecoder:
             draft = self._draft_with_head(settings.worth_drafting, remaining, settings.max_steps)
         draft = self._ending(draft.first(remaining))
         origin: DraftOrigin = "grammar" if guess else "copied"
-        found = self._ending(Draft(copied, None, self._chances(copied, guess), origin))
+        found = self._ending(Draft(copied, self._chances(copied, guess), origin))
         num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
         if settings.linear and self._draft.tokens:
             num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
@@ -189,17 +176,33 @@ class SpeculativeDecoder:
         if self._first_logits is not None:
             accepted, scores = self._choose(self._first_logits, result)
         else:
-            accepted = result if self._attached is not None else self._accept(result)
-            accepted = self._clip(accepted)
-            scores = self._scores(result, accepted)
             if self._attached is not None:
-                self._cache.commit([self._last_token, *accepted.committed[:-1]])
-                self._observer.record_drafts(
-                    len(self._draft.tokens), accepted_length(self._draft.tokens, accepted.committed)
-                )
-            else:
-                self._keep(accepted)
+                return self._take(result)
+            accepted = self._clip(self._accept(result, len(self._cache.tokens) + len(self._certain)))
+            scores = self._scores(result, accepted)
+            self._keep(accepted)
         return self._commit(accepted, scores)
+
+    def _take(self, result: VerificationResult) -> StepOutput:
+        """Take what the device has accepted. First come forced tokens that were reported before it had read them."""
+        waiting = [*self._certain, self._last_token]
+        known = len(waiting) - 1
+        accepted = replace(
+            result,
+            committed=result.committed[known:],
+            kept_rows=result.kept_rows[known:],
+            log_probabilities=result.log_probabilities[known:],
+        )
+        accepted = self._clip(accepted)
+        count = min(known, len(result.committed)) + len(accepted.committed)
+        self._cache.commit([waiting[0], *result.committed[: count - 1]])
+        if count < len(result.committed):
+            self.close()
+        if not accepted.committed:  # more forced tokens are waiting
+            self._certain, self._draft = waiting[count:-1], draft_after(result.draft, waiting[count + 1 :])
+            return StepOutput(())
+        self._observer.record_drafts(len(self._draft.tokens), accepted_length(self._draft.tokens, accepted.committed))
+        return self._commit(accepted, accepted.log_probabilities)
 
     def _commit(self, accepted: VerificationResult, scores: tuple[TokenLogProbability, ...]) -> StepOutput:
         """Record what was accepted, and take what the constraint forces after it."""
@@ -213,7 +216,6 @@ class SpeculativeDecoder:
                 self._certain = [accepted.committed[-1], *following[:-1]]
                 self._draft = draft_after(accepted.draft, following)
                 committed = (*committed, *following)
-                self.close()
             if self._features is not None and accepted.kept_rows:
                 newest = self._features[accepted.kept_rows[-1]]
                 self._following = newest, (accepted.committed[-1], *following)
@@ -237,7 +239,7 @@ class SpeculativeDecoder:
         chosen = self._constraint.choose(logits)
         if chosen is None:
             self._step = VerificationStep(self._last_token)
-            accepted = replace(self._accept(first), kept_rows=())
+            accepted = replace(self._accept(first, len(self._cache.tokens) - 1), kept_rows=())
             rows: list[int] = [0]
         else:
             rows = [0, *tree.rows(chosen)[:-1]]
@@ -277,17 +279,21 @@ class SpeculativeDecoder:
             lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others),
             max_steps,
         )
-        return Draft(drafts, None, confidence, self._draft_head.origin)
+        return Draft(drafts, confidence, self._draft_head.origin)
 
-    def _accept(self, logits: torch.Tensor) -> VerificationResult:
-        """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties."""
+    def _accept(self, logits: torch.Tensor, position: int) -> VerificationResult:
+        """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties.
+
+        Args:
+            position: of the last token in the text.
+        """
         if not self._step.only_drafts:
             with torch.inference_mode():  # the logits were computed in it
                 if self._constraint is not None and self._restrict(logits, self._constraint):
                     return VerificationResult((), (), NO_DRAFT)
                 if self._bias.active:
                     self._bias.apply(logits, self._step.draft.tokens, self._step.copied)
-        return accept(self._step, logits, self._sampler)
+        return accept(self._step, logits, self._sampler, position)
 
     def _restrict(self, logits: torch.Tensor, constraint: Constraint) -> bool:
         """Apply the constraint. Returns whether it has options, which are scored before anything is accepted."""
@@ -319,14 +325,51 @@ class SpeculativeDecoder:
         return VerificationResult(accepted.committed[:count], accepted.kept_rows[:count], NO_DRAFT)
 
     def _attach_if_possible(self) -> DeviceSteps | None:
-        """The device's own steps, after attaching or detaching as needed. None if it cannot take them."""
-        free = self._num_top is None and not self._bias.active
-        free = free and (self._constraint is None or not self._constraint.active)
-        if self._attached is not None and not (free and self._attached.has_room):
+        """The device's own steps, after attaching or detaching as needed. None if it cannot take the next one."""
+        if self._attach is None:
+            return None
+        possible, settings = self._token_settings()
+        attached = self._attached
+        if attached is not None and not (possible and attached.has_room and attached.settings == settings):
             self.close()
-        if self._attached is None and free and self._sampler.sampling.temperature == 0:
-            self._attached = self._attach(self._cache, self._last_token, self._draft)
+        if not possible:
+            return None
+        waiting = [*self._certain, self._last_token]
+        drafts: tuple[int, ...] = (*waiting[1:], *self._draft.tokens)
+        rules: Sequence[RowRule] = ()
+        if settings is not None and settings.restricted:
+            drafts, rules = self._rules(drafts if self._attached is None else drafts[: self._attached.num_drafts])
+            if not rules:
+                self.close()
+                return None
+        if self._attached is None:
+            self._attached = self._attach(self._cache, waiting[0], Draft(drafts), settings)
+        if self._attached is not None and rules:
+            self._attached.restrict(drafts, rules)
         return self._attached
+
+    def _rules(self, drafts: tuple[int, ...]) -> tuple[tuple[int, ...], Sequence[RowRule]]:
+        """What the device's next step verifies, of forced tokens and drafts, and what it may choose. No rules if it
+        cannot be told."""
+        assert self._constraint is not None
+        forced_tokens = [*self._certain, self._last_token][1:]
+        if len(forced_tokens) > _MAX_FORCED or self._constraint.observes:
+            return (), ()
+        rules = [*map(RowRule, forced_tokens)]
+        if len(rules) <= len(drafts):
+            self._draft = self._ending(self._draft.first(len(drafts) - len(rules)))
+            rules += self._constraint.rules(self._draft.tokens)
+        return (*forced_tokens, *self._draft.tokens)[: max(0, min(len(drafts), len(rules) - 1))], rules
+
+    def _token_settings(self) -> tuple[bool, TokenSettings | None]:
+        """Whether the device could take the next step, and how it chooses tokens then."""
+        constraint = self._constraint
+        restricted = constraint is not None and constraint.active
+        if self._bias.active or (self._num_top or 0) > MAX_TOP or (self._certain and not restricted):
+            return False, None
+        if restricted or self._num_top is not None or self._sampler.sampling.temperature:
+            return True, TokenSettings(self._sampler, self._num_top, restricted)
+        return True, None
 
     def _keep(self, accepted: VerificationResult) -> None:
         """Keep the keys of what is final, and record the acceptance."""

@@ -19,7 +19,7 @@ from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import CALL_END, CALL_START
 from model.decode.call_decision import CallDecision
 from model.decode.call_margins import CallMargins
-from model.decode.constraint import Constraint, mask_logits
+from model.decode.constraint import Constraint, RowRule, mask_logits
 from model.decode.grammar import InvalidGrammar, lark_string
 from model.decode.grammar_compiler import Allowed, GrammarCompiler, GrammarMatcher
 from model.decode.option_tree import OptionTree
@@ -204,6 +204,15 @@ class ToolCallConstraint(Constraint):
             self._margins.mask(logits, allowed, [*self._written, *drafted], bonus)
         else:
             super()._mask(logits, allowed, drafted)
+
+    def rules(self, draft: Sequence[int]) -> list[RowRule]:
+        """See `Constraint`. The decision is made by logits."""
+        return [] if self._is_open else super().rules(draft)
+
+    def _rule(self, allowed: Allowed, drafted: Sequence[int]) -> RowRule | None:
+        if self.in_call and self._margins is not None and not isinstance(allowed, int):
+            return self._margins.rule(allowed, [*self._written, *drafted])
+        return super()._rule(allowed, drafted)
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """All of them, but nothing after the start of a call: what follows has not been restricted."""

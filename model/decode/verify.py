@@ -9,7 +9,7 @@ The rows of a step, with drafts d₁…dₖ after the last committed token t:
     copied  l₁ … lₙ          clean rows after t, causal: a continuation copied from the conversation, verified likewise
 
 With m drafts accepted, the step commits 1 + m tokens, and branch m holds the next drafts. Pure functions of a step and
-its logits; `speculative.py` builds the forward passes. Sources: speculative sampling (Leviathan et al., arXiv
+its logits; `speculative.py` builds the forward passes. Sources: speculative decoding (Leviathan et al., arXiv
 2211.17192), all outcomes in one forward pass (TiDAR, arXiv 2511.08923), gated rows (I-DLM, Uno).
 """
 
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from model.decode.draft import NO_DRAFT, Draft
-from model.decode.sampling import Sampler, greedy_tokens, probabilities
+from model.decode.log_probabilities import TokenLogProbability
+from model.decode.sampling import Sampler, greedy_tokens, token_probabilities
 from model.nn.forward_batch import MASK, ForwardInput
 from model.nn.kv_cache import KeyValueCache
 
@@ -106,32 +107,38 @@ class VerificationResult:
         committed: tokens that are now final, at least one.
         kept_rows: the rows that hold the keys and values of the last token and of all committed tokens but the newest.
         draft: tokens that may follow.
+        log_probabilities: of the committed tokens, if the device has computed them.
     """
 
     committed: tuple[int, ...]
     kept_rows: tuple[int, ...]
     draft: Draft
+    log_probabilities: tuple[TokenLogProbability, ...] = ()
 
 
-def accept(step: VerificationStep, logits: Tensor, sampler: Sampler) -> VerificationResult:
-    """Decide from the logits [rows, vocabulary] of a step what to commit and what to draft next."""
+def accept(step: VerificationStep, logits: Tensor, sampler: Sampler, position: int = 0) -> VerificationResult:
+    """Decide from the logits [rows, vocabulary] of a step what to commit and what to draft next.
+
+    A draft is accepted if it is the token that would have been chosen without it. Where tokens are sampled, it would be
+    the same token, because the random number is the position's (`Sampler.uniforms`).
+
+    Args:
+        position: of the last token in the text.
+    """
     if step.only_drafts:
-        return VerificationResult((), (), _choose_draft(logits[1:], sampler))
+        return VerificationResult((), (), _choose_draft(logits[1:]))
     drafts = len(step.draft.tokens)
     if sampler.sampling.temperature == 0:
         predicted = greedy_tokens(logits[: step.num_clean]).tolist()
-        accepted = accepted_length(step.draft.tokens, predicted)
-        copied = accepted_length(step.copied, [predicted[0], *predicted[1 + drafts :]])
-        if copied > accepted:
-            rows = (0, *range(1 + drafts, 1 + drafts + copied))
-            return VerificationResult((*step.copied[:copied], predicted[rows[-1]]), rows, NO_DRAFT)
-        newest = predicted[accepted]
     else:
-        accepted, newest = _sample(step, logits, sampler)
-        if accepted < 0:  # the first sampled token is the copied one
-            return _sample_copied(step, logits, sampler, newest)
-    committed = (*step.draft.tokens[:accepted], newest)
-    return VerificationResult(committed, tuple(range(1 + accepted)), _next_draft(step, logits, sampler, accepted))
+        predicted = _sampled(step, logits, sampler, position)
+    accepted = accepted_length(step.draft.tokens, predicted)
+    copied = accepted_length(step.copied, [predicted[0], *predicted[1 + drafts :]])
+    if copied > accepted:
+        rows = (0, *range(1 + drafts, 1 + drafts + copied))
+        return VerificationResult((*step.copied[:copied], predicted[rows[-1]]), rows, NO_DRAFT)
+    committed = (*step.draft.tokens[:accepted], predicted[accepted])
+    return VerificationResult(committed, tuple(range(1 + accepted)), _next_draft(step, logits, accepted))
 
 
 def accepted_length(candidates: Sequence[int], predicted: Sequence[int]) -> int:
@@ -144,54 +151,28 @@ def accepted_length(candidates: Sequence[int], predicted: Sequence[int]) -> int:
     return count
 
 
-def _sample(step: VerificationStep, logits: Tensor, sampler: Sampler) -> tuple[int, int]:
-    """Speculative sampling: the number of accepted drafts, and the token that follows them.
-
-    Without drafts the first token is sampled from the base model. -1 means that it equals the copied continuation's
-    first token.
-    """
-    drafts = step.draft.tokens
-    for n, token in enumerate(drafts):
-        base = probabilities(logits[n], sampler.sampling)
-        if step.draft.distributions is None:  # chosen greedily, which is a distribution too
-            drafted_from = torch.zeros_like(base).index_fill_(0, torch.tensor(token, device=base.device), 1.0)
-        else:
-            drafted_from = step.draft.distributions[n]
-        chance = torch.rand((), generator=sampler.generator, device=base.device)
-        if chance * drafted_from[token] < base[token]:
-            continue
-        residual = (base - drafted_from).clamp_(min=0)
-        residual = residual if residual.sum() > 0 else base  # equal except for rounding
-        return n, int(torch.multinomial(residual, 1, generator=sampler.generator))
-    token = sampler.sample(logits[len(drafts)])
-    if not drafts and step.copied and token == step.copied[0]:
-        return -1, token
-    return len(drafts), token
-
-
-def _sample_copied(step: VerificationStep, logits: Tensor, sampler: Sampler, first: int) -> VerificationResult:
-    """Sample along the copied continuation for as long as the sampled tokens equal it. Each token is sampled from the
-    base model's distribution, so this changes only the number of forward passes."""
+def _sampled(step: VerificationStep, logits: Tensor, sampler: Sampler, position: int) -> list[int]:
+    """What each clean row chooses, as far as its drafts or copied tokens are accepted; -1 after that."""
     drafts = len(step.draft.tokens)
-    committed, rows = [first], [0]
-    for n in range(len(step.copied)):
-        rows.append(1 + drafts + n)
-        token = sampler.sample(logits[rows[-1]])
-        committed.append(token)
-        if n + 1 == len(step.copied) or token != step.copied[n + 1]:
-            break
-    return VerificationResult(tuple(committed), tuple(rows), NO_DRAFT)
+    chosen = [sampler.sample_at(logits[0], position + 1), *[-1] * (step.num_clean - 1)]
+    for first, candidates in ((1, step.draft.tokens), (1 + drafts, step.copied)):
+        newest = chosen[0]
+        for n, candidate in enumerate(candidates):
+            if newest != candidate:
+                break
+            newest = chosen[first + n] = sampler.sample_at(logits[first + n], position + 2 + n)
+    return chosen
 
 
-def _next_draft(step: VerificationStep, logits: Tensor, sampler: Sampler, accepted: int) -> Draft:
+def _next_draft(step: VerificationStep, logits: Tensor, accepted: int) -> Draft:
     """The drafts of the branch that attended to exactly the accepted tokens."""
     if not step.num_branches:
         return NO_DRAFT
     start = step.num_clean + accepted * step.num_drafts
-    return _choose_draft(logits[start : start + step.num_drafts], sampler)
+    return _choose_draft(logits[start : start + step.num_drafts])
 
 
-def _choose_draft(logits: Tensor, sampler: Sampler) -> Draft:
-    """A draft from the logits [tokens, vocabulary] that predict it."""
-    tokens, chances, distributions = sampler.sample_rows(logits)
-    return Draft(tuple(tokens.tolist()), distributions, tuple(chances.tolist()), "masked")
+def _choose_draft(logits: Tensor) -> Draft:
+    """A draft from the logits [tokens, vocabulary] that predict it: the likeliest tokens."""
+    tokens = greedy_tokens(logits)
+    return Draft(tuple(tokens.tolist()), tuple(token_probabilities(logits, tokens).tolist()), "masked")

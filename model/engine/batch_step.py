@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.decode.device_steps import MAX_TOP
 from model.decode.verify import verification_mask
 from model.engine.cuda_step import CapturedFunction, can_capture
 from model.engine.device_state import CONFIDENCE_UNIT, DeviceState
 from model.engine.fused_bookkeeping import Begun, FusedBookkeeping, Launch
+from model.engine.token_choice import TokenChoice
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder, row_features
@@ -44,10 +46,12 @@ class BatchStep:
         head: drafts in place of noise rows.
         launch: starts the kernels of `FusedBookkeeping`; plain PyTorch without it.
         drafter: the head in kernels; plain PyTorch without it.
+        choice: chooses the tokens. Without it they are the likeliest ones.
 
     Attributes:
         batch: conversations.
         num_drafts: drafts per conversation.
+        num_clean: clean rows of a conversation.
         slots: [batch] int64, the slots of the conversations. The last slot, which is nobody's, fills up the batch.
     """
 
@@ -62,12 +66,16 @@ class BatchStep:
         head: BatchDrafter | None = None,
         launch: Launch | None = None,
         drafter: FusedDrafter | None = None,
+        choice: TokenChoice | None = None,
     ) -> None:
-        self._drafter = drafter
+        self._drafter, self._choice = drafter, choice
         self._decoder, self._adapter, self._pass, self._state = decoder, adapter, step_pass, state
         self._head = head if num_drafts else None
         shape, k, c, device = step_pass.shape, num_drafts, num_copies, decoder.device
         self.batch, self.num_drafts, self._num_copies = shape.batch, num_drafts, num_copies
+        self.num_clean = shape.num_clean
+        scores = 0 if choice is None else shape.first_draft
+        self._scores = torch.zeros(scores, 1 + 2 * MAX_TOP, dtype=torch.int32, device=device)
         nobody = shape.keys_values.shape[2] - 1
         self.slots = torch.full((self.batch,), nobody, dtype=torch.long, device=device)
         self._members: list[int] = []
@@ -100,20 +108,20 @@ class BatchStep:
             self._members = list(slots)
 
     @torch.inference_mode()
-    def launch(self, bucket: int) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Start the step, and the copy of its result to the host: see `DeviceState.accept`. The event tells when it is
-        there.
+    def launch(self, bucket: int) -> tuple[Tensor, Tensor, torch.cuda.Event | None]:
+        """Start the step, and the copies of its result (`DeviceState.accept`) and scores (`TokenChoice.choose`) to the
+        host. The event tells when they are there.
 
         Args:
             bucket: the number of positions that attention covers, if it does not read the lengths on the device.
         """
         self._captured(bucket)()
-        result = self._result.to("cpu", non_blocking=True, copy=True)
+        result, scores = (part.to("cpu", non_blocking=True, copy=True) for part in (self._result, self._scores))
         if not can_capture(self._decoder.device):
-            return result, None
+            return result, scores, None
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record()
-        return result, copied
+        return result, scores, copied
 
     def capture(self, bucket: int, pool: Any) -> Any:
         """Capture the graph for a bucket: see `CapturedFunction.capture`. The step runs on nobody's slot."""
@@ -131,7 +139,11 @@ class BatchStep:
         begun = self.begin() if self._fused is None else self._fused.begin(slots)
         tapped: list[Tensor] | None = None if self._head is None else []
         states = self._pass.states(begun.x, begun.positions, begun.past, slots, bucket, tapped, begun.places)
-        predicted = self._pass.predict(states)
+        if self._choice is None:
+            predicted = self._pass.predict(states)
+        else:
+            logits = self._pass.logits(states)
+            predicted = self._choice.choose(logits, begun.places.slots, begun.positions, self._scores)
         settle = self.settle if self._fused is None else self._fused.settle
         rows = settle(slots, begun, predicted.tokens, predicted.confidence, self._result)
         if self._head is None or tapped is None:

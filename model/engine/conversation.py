@@ -350,7 +350,7 @@ class Conversation:
                 sampler,
                 context,
                 engine.draft_length,
-                partial(engine.attach, drafting=self._drafting),
+                engine.attach(drafting=self._drafting),
                 options.form.constraint,
                 ask.top_log_probabilities,
                 engine.model.draft_head if self._drafting else None,

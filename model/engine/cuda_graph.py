@@ -1,23 +1,27 @@
-"""Runs the steps of all conversations that decode greedily, as CUDA graphs: one for each size of a batch, captured once
-and replayed. A conversation joins and leaves without a copy, because its keys and values stay in their slot.
+"""Runs the steps of all conversations as CUDA graphs, captured once and replayed: for each size of a batch one that
+takes the likeliest tokens, and one that samples, follows grammars and has log probabilities (`TokenChoice`). A
+conversation joins and leaves without a copy, because its keys and values stay in their slot.
 
-The host is a step or two behind: steps are launched before the results of earlier ones are read. Sampling, grammars
-and prompts go through `Decoder.run`, between two steps.
+The host is a step or two behind: steps are launched before the results of earlier ones are read, unless a conversation
+follows a grammar, which must know its text. Prompts go through `Decoder.run`, between two steps.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from model.decode.constraint import RowRule
+from model.decode.device_steps import TokenSettings
 from model.decode.draft import Draft
 from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
@@ -25,6 +29,7 @@ from model.engine.batch_step import BatchStep, step_shape
 from model.engine.cuda_step import can_capture
 from model.engine.dependent_launch import replay_agrees
 from model.engine.device_state import DeviceState, read_result
+from model.engine.token_choice import TokenChoice, forbidden_token, read_scores
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Decoder
@@ -85,20 +90,39 @@ class Attachment:
     Attributes:
         cache: its cache, which is in a slot.
         drafting: whether drafts are accepted and made.
+        settings: how tokens are chosen; None for the likeliest ones.
         attached: whether it still is.
         results: of its steps that have ended, in order.
+        drafts, rules: of its next step, if it is restricted (`restrict`).
     """
 
     runner: CUDAGraphRunner
     cache: SlotCache
     drafting: bool
+    settings: TokenSettings | None = None
     attached: bool = True
     results: deque[VerificationResult] = field(default_factory=deque)
+    drafts: Sequence[int] = ()
+    rules: Sequence[RowRule] = ()
 
     @property
     def has_room(self) -> bool:
         """Whether the next steps fit into the slot and into the model's positions."""
         return self.runner.has_room(self.cache)
+
+    @property
+    def num_drafts(self) -> int:
+        """Drafts that its next step verifies, unless the size of the batch changes."""
+        return self.runner.chosen_drafts if self.drafting else 0
+
+    def restrict(self, drafts: Sequence[int], rules: Sequence[RowRule]) -> None:
+        """See `DeviceSteps`."""
+        self.drafts, self.rules = drafts, rules
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether each step has to be told what it may choose."""
+        return self.settings is not None and self.settings.restricted
 
     def detach(self) -> None:
         """Take no more steps. The cache holds what was committed."""
@@ -107,11 +131,13 @@ class Attachment:
 
 @dataclass(frozen=True)
 class _PendingStep:
-    """A step that was launched: for whom, where its result is copied to, and the event that tells when it is there."""
+    """A step that was launched: for whom, where its result and scores are copied to, and the event that tells when they
+    are there."""
 
     members: tuple[Attachment, ...]
-    num_drafts: int
+    step: BatchStep
     result: Tensor
+    scores: Tensor
     copied: torch.cuda.Event | None
 
 
@@ -132,6 +158,8 @@ class CUDAGraphRunner:
         num_drafts: drafts per conversation, by size of a batch.
         step_seconds: how long a replayed step takes, by size of a batch; empty where nothing is replayed.
         state: what steps leave for the next ones.
+        choice: chooses tokens that are not simply the likeliest ones; None if no step can.
+        chosen_drafts: drafts per conversation in the newest step that `choice` had a part in.
     """
 
     def __init__(
@@ -163,24 +191,39 @@ class CUDAGraphRunner:
         self.sizes = [*_powers_of_two(1, slab.num_slots), slab.num_slots]
         self.num_drafts = dict.fromkeys(self.sizes, max_drafts)
         self.step_seconds: dict[int, float] = {}
-        self._steps: dict[tuple[int, int], BatchStep] = {}
+        self._steps: dict[tuple[int, int, bool], BatchStep] = {}
+        self.chosen_drafts, rows = max_drafts, (max_drafts + 1) * slab.num_slots
+        self.choice: TokenChoice | None
+        self.choice = TokenChoice(self.state, decoder.config.vocab_size, rows, self._launch_kernel)
         self._pending: deque[_PendingStep] = deque()
         self._in_flight = 2
 
-    def attach(self, cache: KeyValueCache, last: int, draft: Draft, *, drafting: bool = True) -> Attachment | None:
-        """Take the steps of a conversation from now on. None if its cache is in no slot, or has no room.
+    def attach(
+        self,
+        cache: KeyValueCache,
+        last: int,
+        draft: Draft,
+        settings: TokenSettings | None = None,
+        *,
+        drafting: bool = True,
+    ) -> Attachment | None:
+        """Take the steps of a conversation from now on. None if its cache is in no slot, or has no room, or if no step
+        can choose tokens so.
 
         Args:
             last: its last committed token, which is not in the cache.
             draft: its drafts.
+            settings: how its tokens are chosen; None for the likeliest ones.
         """
-        if not isinstance(cache, SlotCache):
+        if not isinstance(cache, SlotCache) or (settings is not None and self.choice is None):
             return None
         cache.reserve(0)  # a slot may have become free
         if cache.slot is None or not self.has_room(cache):
             return None
         self.state.set(cache.slot, [*cache.tokens, last], draft, drafting=drafting)
-        return Attachment(self, cache, drafting)
+        if self.choice is not None:
+            self.choice.set(cache.slot, settings)
+        return Attachment(self, cache, drafting, settings)
 
     def has_room(self, cache: SlotCache) -> bool:
         """Whether the next steps fit into a slot and into the model's positions."""
@@ -197,7 +240,8 @@ class CUDAGraphRunner:
         does not wait for the host.
         """
         if any(not attachment.results for attachment in attachments):
-            while len(self._pending) < self._in_flight:
+            ahead = 1 if any(attachment.is_restricted for attachment in attachments) else self._in_flight
+            while len(self._pending) < ahead:
                 self._pending.append(self._launch(attachments))
             self._read(self._pending.popleft())
         return [(attachment, attachment.results.popleft()) for attachment in attachments if attachment.results]
@@ -209,19 +253,36 @@ class CUDAGraphRunner:
             return
         pool = None
         self._check_bookkeeping()
+        self._check_choice()
         self._check_dependent_launch()
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
-        times = {key: self._replay_seconds(*key) for key in self._steps}
+        times = {(size, drafts): self._replay_seconds(size, drafts) for size, drafts, _ in self._steps}
         self.choose_drafts(lambda size, drafts: max(times[size, drafts], host_seconds(size)))
         chosen = set(self.num_drafts.items())
-        self._steps = {key: step for key, step in self._steps.items() if key in chosen}
+        self._steps = {key: step for key, step in self._steps.items() if key[:2] in chosen}
         for step in self._steps.values():
             for bucket in reversed(self.buckets):
                 pool = step.capture(bucket, pool)
+        self._capture_choices(pool)
         self.step_seconds = {size: times[size, drafts] for size, drafts in self.num_drafts.items()}
         self._in_flight = min(MAX_IN_FLIGHT, 2 + int(_LATE_S / self.step_seconds[1]))
+
+    def _capture_choices(self, pool: Any) -> None:
+        """Capture the steps that choose tokens. If that fails, such conversations are decoded layer by layer."""
+        if os.environ.get("REJOINDER_REPLAYED_CHOICES") == "0":
+            self.choice = None
+            return
+        try:
+            for size in reversed(self.sizes):
+                for bucket in reversed(self.buckets):
+                    pool = self.batch_step(size, self.num_drafts[size], choosing=True).capture(bucket, pool)
+        except Exception as problem:  # of Triton, its compiler, the driver, or too little memory
+            reason = _first_line(problem)
+            _log.warning("grammars, sampling and log probabilities are not captured, so they take longer: %s", reason)
+            self.choice = None
+            self._steps = {key: step for key, step in self._steps.items() if not key[2]}
 
     def _check_bookkeeping(self) -> None:
         """Use plain PyTorch between the layers of two steps if the kernels fail, or compute something else here."""
@@ -230,13 +291,24 @@ class CUDAGraphRunner:
             agree = all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes)
             reason = "their results differ from PyTorch's"
         except Exception as problem:  # of Triton, its compiler, the driver
-            agree, reason = False, (str(problem).splitlines() or [type(problem).__name__])[0]
+            agree, reason = False, _first_line(problem)
         if not agree:
             _log.warning("the kernels around a step cannot be used here, so steps take longer: %s", reason)
             self._launch_kernel = None
             self._steps.clear()
             for part in (*self.state.parts, self.state.keys_values):
                 part.zero_()
+
+    def _check_choice(self) -> None:
+        """Choose tokens in plain PyTorch if the kernel fails, or chooses others here."""
+        assert self.choice is not None
+        try:
+            agrees, reason = self.choice.agrees(), "its tokens differ from PyTorch's"
+        except Exception as problem:  # of Triton, its compiler, the driver
+            agrees, reason = False, _first_line(problem)
+        if not agrees:
+            _log.warning("the kernel that chooses tokens cannot be used here, so grammars take longer: %s", reason)
+            self.choice.launch = None
 
     def _check_dependent_launch(self) -> None:
         """Start kernels one after the other if steps whose kernels overlap fail, or compute something else here."""
@@ -248,7 +320,7 @@ class CUDAGraphRunner:
             agree = replay_agrees(step, self.state, operations, self._slab.capacity)
             reason = "their results differ"
         except Exception as problem:  # of Triton, its compiler, the driver
-            agree, reason = False, (str(problem).splitlines() or [type(problem).__name__])[0]
+            agree, reason = False, _first_line(problem)
         if not agree:
             _log.warning("kernels cannot overlap here, so steps take longer: %s", reason)
             operations.dependent = False
@@ -266,38 +338,64 @@ class CUDAGraphRunner:
             self.num_drafts[size] = best_num_drafts(times, self._acceptance)
         return self.num_drafts
 
-    def batch_step(self, size: int, drafts: int) -> BatchStep:
-        """The step for a batch of this size with this many drafts."""
-        key = (size, drafts)
+    def batch_step(self, size: int, drafts: int, *, choosing: bool = False) -> BatchStep:
+        """The step for a batch of this size with this many drafts.
+
+        Args:
+            choosing: whether `choice` chooses its tokens. Then nothing is copied: what may follow copies is not known.
+        """
+        key = (size, drafts, choosing)
         if key not in self._steps:
             copies = self.state.num_copies if size == 1 or size * self.rows_each <= _MAX_COPY_ROWS else 0
+            copies = 0 if choosing else copies
             step_pass = self._pass.with_shape(self._shape(drafts, copies, size))
             self._steps[key] = BatchStep(
                 self._decoder, self._adapter, step_pass, self.state, drafts, copies, self._head, self._launch_kernel,
-                self._drafter,
+                self._drafter, self.choice if choosing else None,
             )  # fmt: skip
         return self._steps[key]
 
     def _launch(self, members: Sequence[Attachment]) -> _PendingStep:
         """Start a step."""
         size = next(size for size in self.sizes if len(members) <= size)
-        step = self.batch_step(size, self.num_drafts[size])
+        choosing = any(member.settings is not None for member in members)
+        step = self.batch_step(size, self.num_drafts[size], choosing=choosing)
         step.set_members([member.cache.slot for member in members if member.cache.slot is not None])
+        if choosing:
+            self._restrict(members, step)
         unread = max(len(member.results) for member in members) + len(self._pending)
         longest = max(len(member.cache.tokens) for member in members)
         needed = longest + unread * self.state.max_tokens + self.rows_each
         bucket = next(bucket for bucket in self.buckets if needed <= bucket)
-        result, copied = step.launch(bucket)
-        return _PendingStep(tuple(members), step.num_drafts, result, copied)
+        return _PendingStep(tuple(members), step, *step.launch(bucket))
+
+    def _restrict(self, members: Sequence[Attachment], step: BatchStep) -> None:
+        """Tell a step what it verifies and may choose. Nothing is accepted after the last row with a rule, because what
+        fills up its drafts is forbidden."""
+        assert self.choice is not None
+        k = self.chosen_drafts = step.num_drafts
+        restricted = [member for member in members if member.is_restricted]
+        if restricted and k:
+            slots = [member.cache.slot for member in restricted if member.cache.slot is not None]
+            drafts = [[*member.drafts[:k], *_fillers(member, k)] for member in restricted]
+            self.state.replace_drafts(slots, drafts)
+        rules = [member.rules[: k + 1] if member.is_restricted else () for member in members]
+        self.choice.fill(rules, step.num_clean)
 
     def _read(self, pending: _PendingStep) -> None:
         """Wait for a step's result. Conversations that have left meanwhile get none."""
         if pending.copied is not None:
             pending.copied.synchronize()
-        for member, row in zip(pending.members, pending.result.tolist(), strict=False):
+        step, origin = pending.step, self._head and self._head.origin
+        for n, (member, row) in enumerate(zip(pending.members, pending.result.tolist(), strict=False)):
             if member.attached:
-                drafts, origin = pending.num_drafts if member.drafting else 0, self._head and self._head.origin
+                drafts = step.num_drafts if member.drafting else 0
                 result = read_result(row, drafts, self.state, origin or "masked")
+                if member.settings is not None and member.settings.num_top is not None:
+                    scores = read_scores(
+                        pending.scores[n * step.num_clean :], result.committed, member.settings.num_top
+                    )
+                    result = replace(result, log_probabilities=scores)
                 member.results.append(result)
 
     @torch.inference_mode()
@@ -316,6 +414,16 @@ class CUDAGraphRunner:
         for part in state.parts:
             part.zero_()
         return sorted(times)[len(times) // 2]
+
+
+def _fillers(member: Attachment, count: int) -> list[int]:
+    """What fills up the drafts of a restricted conversation: first a token that its step cannot choose."""
+    missing = count - len(member.drafts)
+    return [forbidden_token(member.rules[-1]), *[0] * (missing - 1)] if missing > 0 else []
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
 def _powers_of_two(smallest: int, end: int) -> list[int]:

@@ -138,6 +138,12 @@ class DeviceState:
         self.drafts[slots] = padded
         result[:, 2 + self.max_tokens :] = torch.cat((padded, _padded(_stored(confidence), self.max_drafts)), 1)
 
+    @torch.inference_mode()
+    def replace_drafts(self, slots: list[int], drafts: list[list[int]]) -> None:
+        """Give conversations other drafts for their next step, equally many each."""
+        device, count = self.drafts.device, len(drafts[0])
+        self.drafts[torch.tensor(slots, device=device), :count] = torch.tensor(drafts, device=device).view(-1, count)
+
     def look_up(self, slots: Tensor, bucket: int) -> None:
         """Copy what followed the newest n-gram's previous occurrence (as `NgramLookup` does on the host), among the
         first `bucket` tokens of the conversations."""
@@ -172,7 +178,7 @@ def read_result(
     tokens, rest = row[2 : 2 + state.max_tokens], row[2 + state.max_tokens :]
     confidence = (part / CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
     drafted = num_drafts and not (copies_accepted and origin == "masked")
-    draft = Draft(tuple(rest[:num_drafts]), None, tuple(confidence), origin) if drafted else NO_DRAFT
+    draft = Draft(tuple(rest[:num_drafts]), tuple(confidence), origin) if drafted else NO_DRAFT
     return VerificationResult(tuple(tokens[: accepted + 1]), tuple(range(accepted + 1)), draft)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.architectures import Attention, DiffusionConfig
-from model.decode.draft import Draft
+from model.decode.device_steps import Attach
 from model.decode.effort import DenoisingSchedule, fitted_blocks, schedule_for_effort
 from model.decode.sampling import Sampling
 from model.decode.speculative import DraftSettings
@@ -254,9 +254,9 @@ class Engine:
         """An empty cache for a conversation: on a GPU in a slot of the slab, so that it can be attached."""
         return self.model.decoder.new_cache() if self._slab is None else self._slab.new_cache()
 
-    def attach(self, cache: KeyValueCache, last: int, draft: Draft, *, drafting: bool) -> Attachment | None:
-        """Let the device take whole steps of a conversation: see `CUDAGraphRunner.attach`. None if it cannot."""
-        return None if self._runner is None else self._runner.attach(cache, last, draft, drafting=drafting)
+    def attach(self, *, drafting: bool) -> Attach | None:
+        """What lets the device take whole steps of a conversation (`CUDAGraphRunner.attach`); None if it takes none."""
+        return None if self._runner is None else partial(self._runner.attach, drafting=drafting)
 
     def _run(self, load: Callable[[], LoadedModel], context: int) -> None:
         try:

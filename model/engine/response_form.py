@@ -18,6 +18,7 @@ from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, OpeningConstraint
 from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
+from model.decode.token_set import packed
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
 from model.engine.loader import LoadedModel
 
@@ -133,7 +134,7 @@ def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:
 
 
 def _text_start(model: LoadedModel, *, after_output: bool, code: bool) -> Allowed:
-    """What a response may begin with if it is no call: [vocabulary] bool. After a tool's output that is a word: small
+    """What a response may begin with if it is no call. After a tool's output that is a word: small
     models like to repeat the output, or their call, as it is.
 
     Args:
@@ -145,7 +146,7 @@ def _text_start(model: LoadedModel, *, after_output: bool, code: bool) -> Allowe
     allowed[start_tokens(model.tokenizer, leaving_out=(FENCE,) if code else ())] = False
     if not code:  # it is spoken: a model that wants to call what is not offered would end at once
         allowed[[token for token in model.stop_tokens if token < len(allowed)]] = False
-    return allowed
+    return packed(allowed)
 
 
 def _validator(model: LoadedModel, tools: Sequence[Tool]) -> Callable[[str, str], bool]:

@@ -158,6 +158,10 @@ class StepPass(Protocol):
         """The most likely token of each row, from what `states` returns."""
         ...
 
+    def logits(self, states: Tensor) -> Tensor:
+        """All logits of each row: [rows, vocabulary] float32, new memory."""
+        ...
+
 
 class MaskedPass:
     """Plain torch: attention over a bucket of the slots, with a mask that is made once for all layers."""
@@ -218,10 +222,14 @@ class MaskedPass:
             x = decoder.run_layer(layer, x, rotary, attention, hook)
         return x
 
-    def predict(self, states: Tensor) -> Predictions:
+    def logits(self, states: Tensor) -> Tensor:
         decoder = self._decoder
         logits = decoder.head(decoder.normalize(states, decoder.norm))
         if decoder.mask_token is not None:
             logits[:, decoder.mask_token] = -torch.inf
+        return logits
+
+    def predict(self, states: Tensor) -> Predictions:
+        logits = self.logits(states)
         best = logits.max(-1)
         return Predictions(best.indices, (best.values - logits.logsumexp(-1)).exp())

@@ -99,6 +99,7 @@ def distinct(wanted: Sequence[Step]) -> Iterator[Any]:
         if step.drafts:  # two layers before the last are read
             decoder = meta_decoder(replace(step.config, layers=3), step.dtype)
             launches += recorded_step(decoder, step.drafts, step.batch, head=meta_drafter(decoder), **sizes).launches
+        launches += recorded_step(decoder, step.drafts, step.batch, choosing=True, **sizes).launches
         for launch in launches:
             key = (launch.name, *(_kind(part) for part in launch.arguments), *launch.constants.items())
             if key not in seen:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from lab.benchmarks.gpu_acceptance.random_models import (
 )
 from lab.benchmarks.gpu_acceptance.runners import new_runner
 from model.decode.draft import NO_DRAFT
+from model.decode.grammar import Regex
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -49,7 +52,7 @@ def run(context: Context) -> None:
     context.check("conversations attach, leave, fork and are cancelled", lambda: taking_turns(context))
     context.check("a crowd gets the texts that each gets alone", lambda: crowd_texts(context))
     context.check("blocks are denoised as on a CPU", lambda: equal_blocks(context))
-    context.check("sampling repeats itself by seed", lambda: sampled(context))
+    context.check("the texts of steps that choose tokens", lambda: sampled(context))
     context.check("texts in bfloat16 with and without drafts", lambda: divergence(context))
 
 
@@ -193,13 +196,24 @@ def equal_blocks(context: Context) -> Mapping[str, Any]:
 
 
 def sampled(context: Context) -> Mapping[str, Any]:
-    """Sampled texts: equal for one seed, different for another. With drafts on a GPU; on a CPU their number, and with
-    it the order of random numbers, follows from how long forward passes take."""
-    with running(random_model(TINY, context.device, "float32", 2 if context.on_gpu else 0), max_slots=1) as engine:
-        texts = [ask(engine, "hello", 30, sampling=Sampling(0.8, top_p=0.9, seed=seed)).text for seed in (1, 1, 2)]
-    expect_equal("the text of the same seed", texts[1], texts[0])
-    holds(texts[2] != texts[0], lambda: "another seed gave the same text")
-    return {}
+    """Texts that are sampled, have log probabilities or follow a grammar: on a CPU one token at a time, and in steps
+    that choose tokens on the device, with drafts. A seed gives one text."""
+    kinds: dict[str, dict[str, Any]] = {
+        f"seed {seed}": {"sampling": Sampling(0.8, top_k=50, top_p=0.9, seed=seed)} for seed in (1, 2)
+    }
+    kinds["log probabilities"] = {"top_log_probabilities": 5}
+    if find_spec("llguidance") is not None:
+        kinds["a grammar"] = {"grammar": Regex("[a-z ]{10,40}"), "sampling": Sampling(0.7, seed=3)}
+    texts = []
+    for device, graphs, drafts in ((CPU, False, 0), (context.device, True, 2)):
+        model = random_model(TINY, device, "float32", drafts)
+        model = replace(model, stop_tokens=frozenset({TINY.vocab_size - 2}))
+        with running(model, cuda_graphs=graphs, max_slots=1) as engine:
+            texts.append({kind: ask(engine, "hello", 30, **options).text for kind, options in kinds.items()})
+    for kind in kinds:
+        expect_equal(f"the text with {kind}", texts[1][kind], texts[0][kind])
+    holds(texts[0]["seed 1"] != texts[0]["seed 2"], lambda: "another seed gave the same text")
+    return {"texts": len(kinds)}
 
 
 def divergence(context: Context) -> Mapping[str, Any]:

@@ -174,22 +174,26 @@ def recorded_step(
     head: BatchDrafter | None = None,
     copies: int = 7,
     context: int = 1024,
+    choosing: bool = False,
 ) -> RecordedStep:
     """A whole step on the device.
 
     Args:
         decoder: one whose weights have shapes only.
+        choosing: whether its tokens are chosen (`TokenChoice`), and not simply the likeliest ones.
     """
     operations, selected = RecordingOperations(), (cuda_graph.select_pass, cuda_graph.select_drafter)
-    model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder, adapter=adapter)
+    model = replace(
+        random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder, adapter=adapter, draft_head=head
+    )
     # What is checked on a GPU has no values here.
     cuda_graph.select_pass = lambda *arguments: FusedPass(*arguments[:4])
     cuda_graph.select_drafter = lambda decoder, head, *_: None if head is None else _fused(decoder, head, operations)
     try:
-        runner, slab = new_runner(model, drafts, copies, context, batch, operations, head)
+        runner, slab = new_runner(model, drafts, copies, context, batch, operations)
     finally:
         cuda_graph.select_pass, cuda_graph.select_drafter = selected
-    step = runner.batch_step(batch, drafts)
+    step = runner.batch_step(batch, drafts, choosing=choosing)
     step.run(slab.capacity)  # what is made once is not counted
     operations.launches.clear()
     with torch.inference_mode(), CountedOperations() as others:

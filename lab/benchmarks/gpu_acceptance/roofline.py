@@ -20,11 +20,22 @@ KERNELS_OF_HEAD = 2
 OTHER_KERNELS = 2
 """Kernels of a step outside of layers and head: one finds its rows and their embeddings, one what is accepted."""
 
+STORED_BYTES = {"0.5B": 0.396e9, "1.5B": 0.980e9}
+"""Bytes of the weights that a step reads, at the bits of the bundled models' files, as a test counts them."""
+
+DRAFTER_BYTES = 31e6
+"""Of a bundled block drafter in bfloat16: its matrices, and the rows of the output head that it scores."""
+
 BANDWIDTH = {
     "RTX 3060": 360, "L4": 300, "RTX 4070": 504, "RTX 4090": 1008, "RTX 5090": 1792, "A100 80 GB": 2039,
     "H100 SXM": 3350, "H200": 4800, "B200": 8000,
 }  # fmt: skip
 """Nominal memory bandwidth in GB/s."""
+
+
+def drafter_kernels(drafts: int) -> int:
+    """Kernels that a block drafter adds to a step."""
+    return 11 + 4 * (drafts - 1) if drafts else 0
 
 
 @dataclass(frozen=True)

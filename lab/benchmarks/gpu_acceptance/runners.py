@@ -16,10 +16,10 @@ def new_runner(
     context: int,
     num_slots: int = 1,
     operations: Operations | None = None,
-    head: BatchDrafter | None = None,
 ) -> tuple[CUDAGraphRunner, KeyValueSlab]:
-    """A runner that has captured nothing yet, and the slots of its conversations."""
-    decoder = model.decoder
-    capacity = slot_capacity(context, drafts, copies)
+    """A runner that has captured nothing yet, and the slots of its conversations. The model's draft head drafts, or its
+    adapter, as in the engine."""
+    decoder, head = model.decoder, model.draft_head if isinstance(model.draft_head, BatchDrafter) else None
+    capacity = slot_capacity(context, drafts, copies, branches=head is None)
     slab = KeyValueSlab(decoder.config, decoder.dtype, decoder.device, num_slots, capacity)
     return CUDAGraphRunner(decoder, model.adapter, drafts, slab, copies, operations, head=head), slab

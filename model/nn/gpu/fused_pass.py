@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from model.nn.adapter import Adapter
@@ -74,3 +75,12 @@ class FusedPass:
         return Predictions(
             *self._operations.predict(states, decoder.norm, self._head, decoder.config.norm_eps, decoder.mask_token)
         )
+
+    def logits(self, states: Tensor) -> Tensor:
+        decoder, head = self._decoder, Projection(self._head, None, None, None, (len(self._head),))
+        logits = self._operations.project(
+            states, head, len(states), norm=decoder.norm, eps=decoder.config.norm_eps, dtype=torch.float32
+        )
+        if decoder.mask_token is not None:
+            logits[:, decoder.mask_token] = -torch.inf
+        return logits

@@ -120,6 +120,7 @@ class Operations(Protocol):
         norm: Tensor | None = None,
         eps: float = 0.0,
         residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         """x Wᵀ + bias, and for draft rows (x Aᵀ) Bᵀ: [rows, depth] → [rows, columns].
 
@@ -127,6 +128,7 @@ class Operations(Protocol):
             norm: [depth], the weight of an RMS normalization of x that comes first.
             eps: of the normalization.
             residual: [rows, columns], added to the result.
+            dtype: of the result; that of x when not given.
         """
         ...
 

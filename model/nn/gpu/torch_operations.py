@@ -29,10 +29,11 @@ class TorchOperations:
         norm: Tensor | None = None,
         eps: float = 0.0,
         residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         (*parts,) = _projected(x, projection, first_draft, norm, eps)
         out = torch.cat(parts, -1)
-        return (out if residual is None else out + residual.float()).to(x.dtype)
+        return (out if residual is None else out + residual.float()).to(dtype or x.dtype)
 
     def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
         gate, up = _projected(x, projection, first_draft, norm, eps)

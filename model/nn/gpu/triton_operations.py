@@ -69,6 +69,7 @@ class TritonOperations:
         norm: Tensor | None = None,
         eps: float = 0.0,
         residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         weight, p = projection.weight, projection
         (rows, depth), columns = x.shape, len(weight)
@@ -76,10 +77,10 @@ class TritonOperations:
         row_tiles = triton.cdiv(rows, padded)
         tiling = Tiling.of(p.sizes, depth, row_tiles=row_tiles)
         tiles = triton.cdiv(columns, tiling.columns)
-        if tiles * row_tiles > _MAX_TILES:
+        if tiling.splits > 1 and tiles * row_tiles > _MAX_TILES:
             raise UnsupportedShape(f"a projection of {columns} columns for {rows} rows has too many tiles")
         splits = tiling.splits if isinstance(weight, Tensor) else used_splits(depth, tiling.splits)
-        out, partials = x.new_empty(rows, columns), None
+        out, partials = x.new_empty(rows, columns, dtype=dtype), None
         if splits > 1:
             size = tiles * row_tiles * splits * padded * (tiling.columns + rank + 1)
             partials = x.new_empty(size, dtype=torch.float32)

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-STEP = {"begin", "settle", "attend", "predict_merge", "project", "gate_up"}
+STEP = {"begin", "settle", "attend", "predict_merge", "project", "gate_up", "choose"}
 DRAFTER = {"read_features", "attend_block", "score", "compare", "read_draft", "store_drafts"}
 
 

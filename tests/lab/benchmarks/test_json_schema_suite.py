@@ -16,6 +16,7 @@ from lab.benchmarks.json_schema_suite import Group, check, read_groups
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import GrammarCompiler
+from model.decode.token_set import unpacked
 
 GROUPS = list(read_groups(Path(__file__).parent / "json_schema_suite.json"))
 REFUSED = {
@@ -49,7 +50,9 @@ def test_a_schema_of_the_suite_is_enforced_or_refused_with_its_place(compiler: G
         matcher, tokens = compiler.compile(JSONSchema(group.schema)), list[int]()
         while not matcher.finished and len(tokens) < _MAX_TOKENS:
             allowed = matcher.allowed()
-            tokens.append(allowed if isinstance(allowed, int) else draw.choice(allowed.nonzero()[0].tolist()))
+            if not isinstance(allowed, int):
+                allowed = draw.choice(unpacked(allowed, compiler.vocabulary).nonzero()[0].tolist())
+            tokens.append(allowed)
             matcher.consume(tokens[-1])
         if matcher.finished:
             text = compiler.tables.decode_str([token for token in tokens if token not in compiler.stop_tokens])

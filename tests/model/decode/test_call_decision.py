@@ -18,6 +18,7 @@ from model.decode.constraint import Constraint
 from model.decode.grammar import Choice
 from model.decode.grammar_compiler import GrammarCompiler, JSONStructure
 from model.decode.option_tree import OptionTree
+from model.decode.token_set import TokenSet, packed
 from model.decode.tool_calls import arguments_schema, call_matcher, declaration
 
 NAMES = ("play", "stop")
@@ -94,10 +95,10 @@ def test_a_call_that_is_likely_by_the_conversation_needs_less(
 
 
 def structure(vocabulary: int, **sets: list[int]) -> JSONStructure:
-    def tokens(name: str) -> np.ndarray:
+    def tokens(name: str) -> TokenSet:
         found = np.zeros(vocabulary, np.bool_)
         found[sets.get(name, [])] = True
-        return found
+        return packed(found)
 
     return JSONStructure(
         (tokens("more_after_string"), tokens("end_after_string")),
@@ -111,7 +112,7 @@ def masked(margins: CallMargins, logits: list[float], allowed: list[int], writte
     """The most likely token."""
     row, mask = torch.tensor(logits), np.zeros(len(logits), np.bool_)
     mask[allowed] = True
-    margins.mask(row, mask, written)
+    margins.mask(row, packed(mask), written)
     return int(row.argmax())
 
 

@@ -27,7 +27,8 @@ from model.decode.grammar import (
     csv,
     xml,
 )
-from model.decode.grammar_compiler import GrammarCompiler, GrammarMatcher, allows
+from model.decode.grammar_compiler import Allowed, GrammarCompiler, GrammarMatcher, allows
+from model.decode.token_set import packed, unpacked
 
 PADDING = 7
 """Rows of the output head after the tokenizer's last token."""
@@ -40,8 +41,14 @@ def compiler(tiny_tokenizer: Tokenizer) -> GrammarCompiler:
 
 
 def choices(matcher: GrammarMatcher) -> list[int]:
-    allowed = matcher.allowed()
-    return [allowed] if isinstance(allowed, int) else allowed.nonzero()[0].tolist()
+    return tokens_of(matcher.allowed(), matcher._compiler)
+
+
+def tokens_of(allowed: Allowed, compiler: GrammarCompiler) -> list[int]:
+    if isinstance(allowed, int):
+        return [allowed]
+    tokens: list[int] = unpacked(allowed, compiler.vocabulary).nonzero()[0].tolist()
+    return tokens
 
 
 def follow(
@@ -99,12 +106,15 @@ def test_the_end_of_a_value_is_guessed_with_what_is_forced_after_it(compiler: Gr
     assert text_only.ending(9) == ()
 
 
-def test_a_mask_is_as_wide_as_the_output_head(compiler: GrammarCompiler) -> None:
+@pytest.mark.parametrize("padding", [PADDING, 64])
+def test_a_mask_is_as_wide_as_the_output_head(tiny_tokenizer: Tokenizer, padding: int) -> None:
     """A narrower mask ended an engine (vLLM 50924)."""
+    rows = (tiny_tokenizer.get_vocab_size() + padding) // padding * padding
+    compiler = GrammarCompiler(TextTokenizer(tiny_tokenizer), rows, [tiny_tokenizer.token_to_id("<|im_end|>")])
     allowed = compiler.compile(Regex("[a-z]+")).allowed()
     assert isinstance(allowed, np.ndarray)
-    assert allowed.shape == (compiler.vocabulary,)
-    assert not allowed[-PADDING:].any()
+    assert allowed.shape == packed(np.zeros(rows, np.bool_)).shape == (-(-rows // 32) * 4,)
+    assert not unpacked(allowed, rows)[tiny_tokenizer.get_vocab_size() :].any()
 
 
 def test_random_texts_of_random_schemas_are_valid(compiler: GrammarCompiler) -> None:
@@ -134,7 +144,7 @@ def test_drafts_are_taken_back(compiler: GrammarCompiler, seed: int, data: st.Da
         if rng.random() < 0.7:  # begin with tokens that are allowed
             for _ in range(rng.randint(1, 3)):
                 last = matcher.along(path)[-1]
-                path.append(last if isinstance(last, int) else int(rng.choice(last.nonzero()[0])))
+                path.append(rng.choice(tokens_of(last, compiler)))
         matcher.along([*path, *drafts, *compiler.stop_tokens, *drafts])
         assert choices(matcher) == choices(twin)
         assert matcher.forced == twin.forced
@@ -294,4 +304,4 @@ def test_a_model_without_a_stop_token_cannot_follow_grammars(tiny_tokenizer: Tok
 def test_allows() -> None:
     assert allows(3, 3)
     assert not allows(3, 4)
-    assert allows(np.array([False, True]), 1)
+    assert allows(packed(np.array([False, True])), 1)

@@ -15,6 +15,7 @@ from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import log_probabilities
 from model.decode.sampling import Sampling
+from model.decode.token_set import unpacked
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -44,7 +45,7 @@ def expected_scores(
     for token, row in zip(tokens, logits, strict=True):
         if matcher is not None:
             allowed = matcher.allowed()
-            mask = np.arange(len(row)) == allowed if isinstance(allowed, int) else allowed
+            mask = np.arange(len(row)) == allowed if isinstance(allowed, int) else unpacked(allowed, len(row))
             row = row.masked_fill(~torch.from_numpy(mask), -torch.inf)
             matcher.consume(token)
         distribution = row.log_softmax(-1)

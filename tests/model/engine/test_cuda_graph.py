@@ -187,7 +187,7 @@ async def test_replayed_steps_commit_the_same_text(
         runner, started = replaying._runner, graphs.num_replayed
         assert runner is not None and 2 <= runner._in_flight <= 4
         assert set(runner.num_drafts) == {1, 2}
-        assert graphs.num_captured == 2 * 3 + 2 * (len(runner.buckets) - 1)
+        assert graphs.num_captured == 2 * 3 + 2 * (len(runner.buckets) - 1) + 2 * len(runner.buckets)
         for attempt in range(2):
             turns = [Message("user", f"{words} {attempt}") for words in ("hello to you", "Paris")]
             texts = await at_the_same_time(

@@ -21,6 +21,7 @@ from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar_compiler import GrammarMatcher
 from model.decode.sampling import Sampling
+from model.decode.token_set import unpacked
 from model.decode.tool_calls import call_matcher
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -73,7 +74,7 @@ def constrained_one_by_one(model: LoadedModel, grammar: Grammar, messages: list[
             tokens.append(allowed)
         else:
             logits = model.decoder.forward(ids + tokens, model.decoder.new_cache(), logits="last")[-1]
-            tokens.append(int(np.where(allowed, logits.numpy(), -np.inf).argmax()))
+            tokens.append(int(np.where(unpacked(allowed, len(logits)), logits.numpy(), -np.inf).argmax()))
         matcher.consume(tokens[-1])
     return tokens
 
@@ -254,8 +255,10 @@ async def test_sampling_with_drafts_has_the_distribution_of_the_masked_model(dra
             continue
         ids = [*model.template.encode([HELLO]), *tokens]
         logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")[-1]
-        chances = logits.masked_fill(torch.from_numpy(~allowed), -torch.inf).softmax(-1)
-        pending += [((*tokens, token), probability * float(chances[token])) for token in allowed.nonzero()[0].tolist()]
+        may_follow = unpacked(allowed, len(logits))
+        chances = logits.masked_fill(torch.from_numpy(~may_follow), -torch.inf).softmax(-1)
+        following = may_follow.nonzero()[0].tolist()
+        pending += [((*tokens, token), probability * float(chances[token])) for token in following]
     texts: Counter[str] = Counter()
     for seed in range(count):
         sampling = Sampling(temperature=1.0, seed=seed)

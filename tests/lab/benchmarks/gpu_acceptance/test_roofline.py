@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY_BLOCKS
-from lab.benchmarks.gpu_acceptance.roofline import OTHER_KERNELS, Roofline, step_roofline
+from lab.benchmarks.gpu_acceptance.roofline import (
+    DRAFTER_BYTES,
+    OTHER_KERNELS,
+    Roofline,
+    drafter_kernels,
+    step_roofline,
+)
 from model.checkpoint.checkpoint import DecoderConfig
 
 pytest.importorskip("triton")
@@ -56,8 +62,21 @@ def test_a_greedy_step_has_few_nodes(config: DecoderConfig, most: int, batch: in
     block drafter, which adds eleven kernels, and four for each draft but the first."""
     decoder = meta_decoder(config, torch.bfloat16)
     assert recorded_step(decoder, 0, batch).nodes <= most
+    assert meta_drafter(decoder).nbytes == pytest.approx(DRAFTER_BYTES, rel=0.05)
     for drafts in (1, 4):
-        assert recorded_step(decoder, drafts, batch, head=meta_drafter(decoder)).nodes <= most + 11 + 4 * (drafts - 1)
+        step = recorded_step(decoder, drafts, batch, head=meta_drafter(decoder))
+        assert step.nodes <= most + drafter_kernels(drafts)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_a_step_that_chooses_tokens_has_at_most_25_nodes_more(batch: int) -> None:
+    """With sampling, masks of grammars and log probabilities. A kernel chooses, so it is hardly any."""
+    decoder = meta_decoder(QWEN_05B, torch.bfloat16)
+    for drafts, head in ((0, None), (4, meta_drafter(decoder))):
+        counts = [
+            recorded_step(decoder, drafts, batch, head=head, choosing=choosing).nodes for choosing in (False, True)
+        ]
+        assert counts[1] <= counts[0] + 2
 
 
 def test_the_least_time_is_that_of_the_bytes_and_of_the_nodes() -> None:
