@@ -6,11 +6,11 @@ that neither its work nor its memory grows with a turn. `CaptionTrack` says what
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import takewhile
 
 import numpy as np
 
@@ -43,9 +43,10 @@ _PIECE_S, _PIECE_OVERLAP_S = 20.0, 2.0
 """A longer stretch, of a client that sends faster than real time, is heard in pieces. Each begins with the words that
 were in the last seconds of the one before it."""
 
-_STEADY_S, _DOUBTFUL_STEADY_S, _DOUBTFUL_CONFIDENCE = 0.2, 0.6, 0.7
-"""A word settles when all transcripts have had it during this much new audio; with less than the last confidence,
-during the second. Two in a row often share a mistake, which more audio after the word corrects."""
+_STEADY_S = 0.55
+"""A word settles when transcripts have agreed on it during this much new audio: the first one and three more, where they
+come as often as they should. Two in a row share many mistakes, and 5 % of the words that settled were corrected on
+recordings that are not held out; with this, 1.4 %. A higher bar for words with a low probability gave no fewer."""
 
 _CUT_WORD_S = 0.2
 """A word that ends this close to the end of the audio may be the beginning of a longer one, and does not settle yet."""
@@ -149,12 +150,10 @@ class CaptionedUtterance(Utterance):
         new = self._after_agreed(heard)
         same = len(common_prefix(_texts(new), _texts(self._provisional)))
         since_s = [*self._since_s[:same], *[until_s] * (len(new) - same)]
-
-        def settles(word: Word, first_s: float) -> bool:
-            steady_s = _STEADY_S if word.confidence >= _DOUBTFUL_CONFIDENCE else _DOUBTFUL_STEADY_S
-            return until_s - first_s >= steady_s and (in_silence or word.end_s <= until_s - _CUT_WORD_S)
-
-        count = sum(1 for _ in takewhile(lambda pair: settles(*pair), zip(new, since_s, strict=True)))
+        last_s = math.inf if in_silence else until_s - _CUT_WORD_S
+        count = sum(
+            until_s - first_s >= _STEADY_S and word.end_s <= last_s for word, first_s in zip(new, since_s, strict=True)
+        )
         self._agreed += new[:count]
         self._provisional, self._since_s, self._heard = new[count:], since_s[count:], heard
 
