@@ -44,7 +44,7 @@ _PIECE_S, _PIECE_OVERLAP_S = 20.0, 2.0
 were in the last seconds of the one before it."""
 
 _STEADY_S = 0.55
-"""A word settles when transcripts have agreed on it during this much new audio: the first one and three more, where they
+"""A word settles when transcripts have agreed on it during this much new audio: the first and three more, where they
 come as often as they should. Two in a row share many mistakes, and 5 % of the words that settled were corrected on
 recordings that are not held out; with this, 1.4 %. A higher bar for words with a low probability gave no fewer."""
 
