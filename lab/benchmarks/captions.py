@@ -143,16 +143,16 @@ def figures(received: Sequence[tuple[float, dict[str, Any]]], words: Sequence[Sp
     return result
 
 
-def matches(words: Sequence[SpokenWord], captions: Sequence[dict[str, Any]]) -> list[int]:
-    """The spoken words that captions show, by their text and time."""
+def matches(words: Sequence[SpokenWord], captions: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The spoken words that captions show, by their text and time, and which caption."""
     if not captions:
-        return []
+        return {}
     low, high = captions[0]["end"] - _NEAR_S, captions[-1]["end"] + _NEAR_S
     near = [index for index, word in enumerate(words) if low <= word.end_s <= high]
     texts = [normalized(caption["word"]) for caption in captions]
     blocks = SequenceMatcher(None, [words[n].text for n in near], texts, autojunk=False).get_matching_blocks()
     pairs = [(near[block.a + n], captions[block.b + n]) for block in blocks for n in range(block.size)]
-    return [index for index, caption in pairs if abs(words[index].end_s - caption["end"]) <= _NEAR_S]
+    return {index: caption for index, caption in pairs if abs(words[index].end_s - caption["end"]) <= _NEAR_S}
 
 
 async def converse(url: str, turns: Sequence[SpokenTurn]) -> list[float]:
@@ -252,34 +252,42 @@ async def simulate(models: SpeechModels, audio: Samples, words: Sequence[SpokenW
     return figures(received, words, began)
 
 
-async def hour(models: SpeechModels, audio: Samples, seconds: float) -> None:
-    """Transcribe a long session faster than real time, and print how it went every ten minutes."""
-    stable, corrected, last_s = 0, 0, 0.0
+async def hour(models: SpeechModels, audio: Samples, words: Sequence[SpokenWord], seconds: float) -> None:
+    """Transcribe a long session faster than real time, and print every ten minutes how it went in them: how many words
+    there were, and by how much the recognizer finds their ends later than in a recording of its own."""
+    sound, block = resample(audio, OUTPUT_RATE, RECOGNITION_RATE), RECOGNITION_RATE // 50
+    repeated = len(sound) - block  # the recording again and again
+    num_words, corrected, offsets_ms = 0, 0, list[float]()
 
     def on_caption(item_id: str, change: CaptionChange) -> None:
-        nonlocal stable, corrected, last_s
-        stable += change.first + len(change.stable) if change.final else 0
-        corrected += change.corrected if change.final else 0
-        last_s = change.stable[-1].end_s if change.stable else last_s
+        nonlocal num_words, corrected
+        if not change.final:
+            return
+        num_words, corrected = num_words + change.first + len(change.stable), corrected + change.corrected
+        begin_s = (
+            change.stable[0].end_s // (repeated / RECOGNITION_RATE) * repeated / RECOGNITION_RATE
+            if change.stable
+            else 0
+        )
+        shown = [{"word": word.text, "end": word.end_s - begin_s} for word in change.stable]
+        offsets_ms.extend(1000 * (caption["end"] - words[n].end_s) for n, caption in matches(words, shown).items())
 
     session = captioned_session(models, on_caption, time.monotonic)
-    sound, block = resample(audio, OUTPUT_RATE, RECOGNITION_RATE), RECOGNITION_RATE // 50
     began, report_s = time.monotonic(), 0.0
-    for number in range(int(seconds * 50)):
-        start = number * block % (len(sound) - block)
+    for number in range(int(seconds * 50) + 1):
+        if number / 50 >= report_s:
+            memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+            late_ms = np.median(offsets_ms) if offsets_ms else 0
+            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {num_words} words, {corrected} corrected, {late_ms:+.0f} ms "
+                  f"({len(offsets_ms)} words), {time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
+            report_s += min(600, seconds / 3)
+            num_words, corrected, offsets_ms = 0, 0, []
+        start = number * block % repeated
         session.append(sound[start : start + block], RECOGNITION_RATE)
         if number % 25 == 0:
             await asyncio.sleep(0.1)  # five times as fast as it is spoken, at most
             await session.wait_for_capacity()
-        if number / 50 >= report_s:
-            memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {stable} words, {corrected} corrected, the last "
-                  f"one until {last_s:.1f} s, {time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
-            report_s += 600
-    await asyncio.sleep(3)
     await session.close()
-    print(f"{stable} words, {corrected} corrected, the last one until {last_s:.1f} of {seconds:.0f} s, "
-          f"{time.monotonic() - began:.0f} s passed")  # fmt: skip
 
 
 def own_corpus() -> list[SpokenTurn]:
@@ -312,7 +320,7 @@ def main() -> None:
     chosen = [select_turns(corpus, (), arguments.turns, seed) for seed in range(arguments.sessions)]
     scripts = [script(turns, models.recognizer) for turns in chosen]
     if arguments.hour:
-        asyncio.run(hour(models, scripts[0][0], arguments.seconds))
+        asyncio.run(hour(models, *scripts[0], arguments.seconds))
         return
     if arguments.simulated:
         report([run_on_virtual_clock(partial(simulate, models, *one)) for one in scripts])
