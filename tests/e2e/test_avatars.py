@@ -14,7 +14,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +122,7 @@ def model(bones: Sequence[str], shapes: Sequence[str], **extensions: Any) -> byt
 class Files(SimpleHTTPRequestHandler):
     """Modules for pages of other origins."""
 
-    extensions_map: ClassVar = {".js": "text/javascript", ".mjs": "text/javascript"}
+    extensions_map = {".js": "text/javascript", ".mjs": "text/javascript"}  # noqa: RUF012
 
     def end_headers(self) -> None:
         self.send_header("Access-Control-Allow-Origin", "*")
@@ -155,7 +155,7 @@ async def page_with(chromium: str, address: str, packages: str, module: str) -> 
     async with async_playwright() as playwright:
         flags = [flag for flag in FLAGS if flag != "--disable-gpu"] + SOFTWARE_WEBGL
         browser = await playwright.chromium.launch(executable_path=chromium, args=flags)
-        context = await browser.new_context(bypass_csp=True)
+        context = await browser.new_context(bypass_csp=True, viewport={"width": 160, "height": 120})
         page = await context.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
