@@ -46,7 +46,7 @@ were in the last seconds of the one before it."""
 _STEADY_S = 0.55
 """A word settles when transcripts have agreed on it during this much new audio: the first and three more, where they
 come as often as they should. Two in a row share many mistakes, and 5 % of the words that settled were corrected on
-recordings that are not held out; with this, 1.4 %. A higher bar for words with a low probability gave no fewer."""
+recordings that are not held out; with this, 1.4 % (docs/benchmarks/speech-recognition.md)."""
 
 _CUT_WORD_S = 0.2
 """A word that ends this close to the end of the audio may be the beginning of a longer one, and does not settle yet."""
