@@ -137,21 +137,24 @@ def _best_path(scores: Floats, states: NDArray[np.int64], frames: Floats) -> NDA
         frames: [classes], mean duration.
     """
     count, length = len(states), len(scores)
-    stay, leave = np.log1p(-1 / frames)[states], np.log(1 / frames)[states]
-    over_pause = np.where(states[1:-1] == 0, 0.0, -np.inf)  # from the state before a pause to the one after it
+    weights = np.full((3, count), -np.inf)  # of staying in a state, and of coming from the one or two before it
+    weights[0] = np.log1p(-1 / frames)[states]
+    weights[1, 1:] = np.log(1 / frames)[states[:-1]]
+    weights[2, 2:] = np.where(states[1:-1] == 0, weights[1, 1:-1], -np.inf)  # over a pause
     emitted = scores[:, states]
-    best = np.full(count, -np.inf)
+    padded = np.full(count + 2, -np.inf)
+    best = padded[2:]
+    previous = np.lib.stride_tricks.sliding_window_view(padded, count)[::-1]
     best[0] = emitted[0, 0]
     if count > 1 and states[0] == 0:
         best[1] = emitted[0, 1]
     came_from = np.zeros((length, count), np.int8)
-    candidates = np.full((3, count), -np.inf)
-    for frame in range(1, length):
-        np.add(best, stay, out=candidates[0])
-        np.add(best[:-1], leave[:-1], out=candidates[1, 1:])
-        np.add(candidates[1, 1:-1], over_pause, out=candidates[2, 2:])
-        candidates.argmax(axis=0, out=came_from[frame])
-        np.add(candidates.max(axis=0), emitted[frame], out=best)
+    candidates, largest = np.empty((3, count)), np.empty(count)
+    for came, likelihood in zip(came_from[1:], emitted[1:], strict=True):
+        np.add(previous, weights, out=candidates)
+        candidates.argmax(axis=0, out=came)
+        candidates.max(axis=0, out=largest)
+        np.add(largest, likelihood, out=best)
     state = count - 1
     if count > 1 and states[-1] == 0 and best[-2] > best[-1]:
         state -= 1

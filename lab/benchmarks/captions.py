@@ -7,8 +7,8 @@
 The sentences of the held-out corpus, in real time, to a server of their own. The moments at which their words end are
 found by the recognizer's alignment of what was said. With `--conversation`, somebody talks to the assistant meanwhile.
 `--simulated` runs sessions on a virtual clock, one after the other. A transcription takes the processor time there that
-it used: what a core of its own would give, on a machine that others use as well. `--hour` sends an hour to one session
-of this process as fast as it can be transcribed. `--built-in` takes the report's own corpus, to tune with.
+it used: what a core of its own would give, on a machine that others use as well. `--hour` sends an hour to one such
+session. `--built-in` takes the report's own corpus, to tune with.
 """
 
 from __future__ import annotations
@@ -143,16 +143,16 @@ def figures(received: Sequence[tuple[float, dict[str, Any]]], words: Sequence[Sp
     return result
 
 
-def matches(words: Sequence[SpokenWord], captions: Sequence[dict[str, Any]]) -> list[int]:
-    """The spoken words that captions show, by their text and time."""
+def matches(words: Sequence[SpokenWord], captions: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The spoken words that captions show, by their text and time, and which caption."""
     if not captions:
-        return []
+        return {}
     low, high = captions[0]["end"] - _NEAR_S, captions[-1]["end"] + _NEAR_S
     near = [index for index, word in enumerate(words) if low <= word.end_s <= high]
     texts = [normalized(caption["word"]) for caption in captions]
     blocks = SequenceMatcher(None, [words[n].text for n in near], texts, autojunk=False).get_matching_blocks()
     pairs = [(near[block.a + n], captions[block.b + n]) for block in blocks for n in range(block.size)]
-    return [index for index, caption in pairs if abs(words[index].end_s - caption["end"]) <= _NEAR_S]
+    return {index: caption for index, caption in pairs if abs(words[index].end_s - caption["end"]) <= _NEAR_S}
 
 
 async def converse(url: str, turns: Sequence[SpokenTurn]) -> list[float]:
@@ -226,6 +226,14 @@ class ProcessorTimeExecutor(Executor):
         return future
 
 
+def simulated_session(models: SpeechModels, on_caption: Callable[[str, CaptionChange], None]) -> VoiceSession:
+    """A session of this process on a virtual clock, with a core of its own for each kind of work."""
+    loop = asyncio.get_running_loop()
+    recognition, turn_detection = ProcessorTimeExecutor(loop), ProcessorTimeExecutor(loop)
+    models = replace(models, recognition_executor=recognition, turn_detection_executor=turn_detection)
+    return captioned_session(models, on_caption, loop.time)
+
+
 async def simulate(models: SpeechModels, audio: Samples, words: Sequence[SpokenWord]) -> Figures:
     """Speak to a session of this process on a virtual clock."""
     loop, received = asyncio.get_running_loop(), list[tuple[float, dict[str, Any]]]()
@@ -240,9 +248,7 @@ async def simulate(models: SpeechModels, audio: Samples, words: Sequence[SpokenW
         event = {"item_id": item_id, "first": change.first, "stable": stable, "provisional": provisional}
         received.append((loop.time(), event | {"corrected": corrected}))
 
-    own = ProcessorTimeExecutor(loop)
-    models = replace(models, recognition_executor=own, turn_detection_executor=ProcessorTimeExecutor(loop))
-    session, size = captioned_session(models, on_caption, loop.time), int(_BLOCK_S * OUTPUT_RATE)
+    session, size = simulated_session(models, on_caption), int(_BLOCK_S * OUTPUT_RATE)
     began = loop.time()
     for start in range(0, len(audio), size):
         await asyncio.sleep(_BLOCK_S)
@@ -252,34 +258,37 @@ async def simulate(models: SpeechModels, audio: Samples, words: Sequence[SpokenW
     return figures(received, words, began)
 
 
-async def hour(models: SpeechModels, audio: Samples, seconds: float) -> None:
-    """Transcribe a long session faster than real time, and print how it went every ten minutes."""
-    stable, corrected, last_s = 0, 0, 0.0
+async def hour(models: SpeechModels, audio: Samples, words: Sequence[SpokenWord], seconds: float) -> None:
+    """Transcribe a long session on a virtual clock, and print every ten minutes how it went in them: how many words
+    there were, and by how much the recognizer finds their ends later than in a recording of its own."""
+    size = int(_BLOCK_S * OUTPUT_RATE)
+    repeated = len(audio) - size  # the recording again and again
+    length_s = repeated / OUTPUT_RATE
+    num_words, corrected, offsets_ms = 0, 0, list[float]()
 
     def on_caption(item_id: str, change: CaptionChange) -> None:
-        nonlocal stable, corrected, last_s
-        stable += change.first + len(change.stable) if change.final else 0
-        corrected += change.corrected if change.final else 0
-        last_s = change.stable[-1].end_s if change.stable else last_s
+        nonlocal num_words, corrected
+        if not change.final or not change.stable:
+            return
+        num_words, corrected = num_words + change.first + len(change.stable), corrected + change.corrected
+        begin_s = change.stable[0].end_s // length_s * length_s
+        shown = [{"word": word.text, "end": word.end_s - begin_s} for word in change.stable]
+        offsets_ms.extend(1000 * (caption["end"] - words[n].end_s) for n, caption in matches(words, shown).items())
 
-    session = captioned_session(models, on_caption, time.monotonic)
-    sound, block = resample(audio, OUTPUT_RATE, RECOGNITION_RATE), RECOGNITION_RATE // 50
+    session = simulated_session(models, on_caption)
     began, report_s = time.monotonic(), 0.0
-    for number in range(int(seconds * 50)):
-        start = number * block % (len(sound) - block)
-        session.append(sound[start : start + block], RECOGNITION_RATE)
-        if number % 25 == 0:
-            await asyncio.sleep(0.1)  # five times as fast as it is spoken, at most
-            await session.wait_for_capacity()
-        if number / 50 >= report_s:
+    for number in range(int(seconds / _BLOCK_S) + 1):
+        if number * _BLOCK_S >= report_s:
             memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {stable} words, {corrected} corrected, the last "
-                  f"one until {last_s:.1f} s, {time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
-            report_s += 600
-    await asyncio.sleep(3)
+            late = f"{np.median(offsets_ms):+.0f} ms" if offsets_ms else "none found"
+            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {num_words} words, {corrected} corrected, {late}, "
+                  f"{time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
+            report_s += min(600, seconds / 3)
+            num_words, corrected, offsets_ms = 0, 0, []
+        start = number * size % repeated
+        await asyncio.sleep(_BLOCK_S)
+        session.append(audio[start : start + size], OUTPUT_RATE)
     await session.close()
-    print(f"{stable} words, {corrected} corrected, the last one until {last_s:.1f} of {seconds:.0f} s, "
-          f"{time.monotonic() - began:.0f} s passed")  # fmt: skip
 
 
 def own_corpus() -> list[SpokenTurn]:
@@ -303,7 +312,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="length of the hour")
     parser.add_argument("--simulated", action="store_true", help="processor time instead of a clock")
     parser.add_argument("--built-in", action="store_true", help="the report's own corpus")
-    parser.add_argument("--hour", action="store_true", help="an hour, faster than real time")
+    parser.add_argument("--hour", action="store_true", help="one simulated session of an hour")
     parser.add_argument("--server-option", action="append", default=[], help="of the server, such as --model=NAME")
     arguments = parser.parse_args()
     turns = from_folder(HELD_OUT) if not arguments.built_in else own_corpus()
@@ -312,7 +321,7 @@ def main() -> None:
     chosen = [select_turns(corpus, (), arguments.turns, seed) for seed in range(arguments.sessions)]
     scripts = [script(turns, models.recognizer) for turns in chosen]
     if arguments.hour:
-        asyncio.run(hour(models, scripts[0][0], arguments.seconds))
+        run_on_virtual_clock(partial(hour, models, *scripts[0], arguments.seconds))
         return
     if arguments.simulated:
         report([run_on_virtual_clock(partial(simulate, models, *one)) for one in scripts])

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def install_npm_packages(folder: Path, packages: tuple[str, ...]) -> None:
+    """Install npm packages into `folder`. Raises subprocess.CalledProcessError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *packages], check=True)
+
+
 @dataclass(frozen=True)
 class Client:
     """A client's packages, pinned, and the script that talks through it: Python, or Node (`.mjs`)."""
@@ -21,10 +27,7 @@ class Client:
         up_to_date = installed.exists() and installed.read_text() == "\n".join(self.packages)
         if self.script.suffix == ".mjs":
             if not up_to_date:
-                folder.mkdir(parents=True, exist_ok=True)
-                subprocess.run(
-                    ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *self.packages], check=True
-                )
+                install_npm_packages(folder, self.packages)
             argv = ["node", str(self.script)]
         else:
             python = folder / "bin" / "python"

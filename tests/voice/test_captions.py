@@ -62,7 +62,7 @@ def utterance(recognizer: ReadingRecognizer) -> CaptionedUtterance:
     return CaptionedUtterance(recognizer)  # type: ignore[arg-type]
 
 
-def test_words_settle_when_two_transcripts_agree_and_a_cut_word_does_not() -> None:
+def test_words_settle_when_transcripts_agree_and_a_cut_word_does_not() -> None:
     heard, audio = utterance(ReadingRecognizer()), spoken(range(5))
     heard.add(audio[: int(1.0 * RECOGNITION_RATE)])  # two words, and half of the third
     first = heard.partial()
@@ -73,6 +73,17 @@ def test_words_settle_when_two_transcripts_agree_and_a_cut_word_does_not() -> No
     assert [word.text for word in second.words[: second.num_stable]] == ["n0", "n1"]
     assert heard.final() == "n0 n1 n2 n3 n4"
     assert heard.words("", heard.samples)[3].start_s == pytest.approx(1.2, abs=0.02)
+
+
+def test_a_word_settles_when_transcripts_have_agreed_on_it_for_a_while() -> None:
+    heard, audio = utterance(ReadingRecognizer()), spoken(range(5))
+    stable = []
+    for end_s in (1.2, 1.4, 1.6, 1.8, 2.0):  # the third word ends at 1.1 s
+        heard.add(audio[heard.samples : int(end_s * RECOGNITION_RATE)])
+        transcript = heard.partial()
+        assert transcript is not None
+        stable.append(transcript.num_stable)
+    assert stable == [0, 0, 0, 3, 3]
 
 
 def test_audio_of_settled_words_is_let_go_of_and_times_stay_right() -> None:
