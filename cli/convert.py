@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -17,24 +16,23 @@ from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
 from cli.console import stderr, stdout, user_errors
-from cli.convert_programs import conversation_of, programs_command
+from cli.convert_programs import programs_command
 from cli.convert_tune import tune_command
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
+from lab.convert.corpus import load_corpus
+from lab.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
+from lab.convert.generate_data import CorpusConfig, CorpusGenerator
+from lab.convert.generate_states import StateShard
+from lab.convert.own_text import load_text, save_text, with_states
+from lab.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
+from lab.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
+from lab.convert.train_call_gate import GateMetrics, train_call_gate
+from lab.convert.train_draft_head import HeadTraining, HeadTrainingConfig
+from lab.convert.train_request_classifier import RequestMetrics, train_request_classifier
+from lab.convert.train_turn_completion import ClassifierMetrics, train_classifier
+from lab.convert.write_responses import PHASES, write_responses
 from model.checkpoint.checkpoint import open_checkpoint
-from model.convert.corpus import load_corpus
-from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, CorpusGenerator, normalized
-from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
-from model.convert.own_text import load_text, save_text, with_states
-from model.convert.programs import read_examples
-from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
-from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
-from model.convert.train_call_gate import GateMetrics, train_call_gate
-from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
-from model.convert.train_request_classifier import RequestMetrics, train_request_classifier
-from model.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel, output_rows
@@ -57,9 +55,6 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of the resp
 _FOLDER = Path("conversion")
 _PARTIAL_TEXT = "text.partial"
 _MODEL = QWEN_05B.name
-
-_SHARD_TOKENS = 6000
-"""Response tokens between two files of states: what an interruption costs at most."""
 
 
 @app.command("data")
@@ -242,47 +237,19 @@ def _load_int8(model: str) -> tuple[LoadedModel, Path]:
     """A base model with int8 weights, whose states a draft head reads, and its path."""
     loaded, path = load_base(model, "cpu")
     if loaded.decoder.precision != "int8":
-        raise ValueError("a draft head needs int8 weights: install llvmlite (`pip install rejoinder`)")
+        raise ValueError("a draft head needs int8 weights, and they need llvmlite: `pip install llvmlite`")
     return loaded, path
 
 
 def _write_responses(
     loaded: LoadedModel, base: str, folder: Path, tokens: int, seed: int, progress: Progress
 ) -> list[StateShard]:
-    """Let the model write its own text, in files of which finished ones are kept."""
-    asked, states = {normalized(prompt.text) for prompt in evaluation_prompts()}, folder / "states"
-    states.mkdir(parents=True, exist_ok=True)
-    questions_file = states / f"questions-{seed}.json"
-    files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
-    if not questions_file.exists():
-        task = progress.add_task("inventing questions", total=None)
-        invented = invent_questions(
-            loaded, seed, on_progress=lambda done, lists: progress.update(task, completed=done, total=lists)
-        )
-        questions_file.write_text(json.dumps(invented), encoding="utf-8")
-    questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
-    responses = progress.add_task("generating responses", total=len(files) * _SHARD_TOKENS)
-
-    def show(before: int, done: int) -> None:
-        progress.update(responses, completed=before + done)
-
-    programs = _program_prompts()
-    random.Random(seed).shuffle(programs)
-    for number, file in enumerate(files):
-        before = number * _SHARD_TOKENS
-        if not file.exists():
-            generate_shard(
-                loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
-                questions=questions, programs=programs[number :: len(files)],
-                skip=lambda text: normalized(text) in asked, on_progress=partial(show, before),
-            )  # fmt: skip
-        show(before, _SHARD_TOKENS)
-    return [load_shard(file, base) for file in files]
-
-
-def _program_prompts() -> list[SpokenPrompt]:
-    """What users want done, as the model is asked for programs."""
-    return [SpokenPrompt("program", tuple(conversation_of(example)[:-1])) for example in read_examples()]
+    """Let the model write its own text."""
+    tasks = {phase: progress.add_task(phase, total=None, visible=False) for phase in PHASES}
+    return write_responses(
+        loaded, base, folder / "states", tokens, seed, INSTRUCTIONS, [prompt.text for prompt in evaluation_prompts()],
+        lambda phase, done, total: progress.update(tasks[phase], completed=done, total=total, visible=True),
+    )  # fmt: skip
 
 
 @app.command("turn-completion")

@@ -9,15 +9,14 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from agent.program.prompt import INSTRUCTIONS, program_messages
-from chat.types import Message
+from agent.program.prompt import INSTRUCTIONS
 from cli.console import stderr, stdout, user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
-from model.convert.conversations import encode_responses
-from model.convert.programs import EXAMPLES, ProgramExample, read_examples, varied
-from model.convert.text_training import TextTrainingConfig
-from model.convert.train_prefix import PrefixTraining, share_right
+from lab.convert.conversations import encode_responses
+from lab.convert.programs import EXAMPLES, conversation_of, read_examples, varied
+from lab.convert.text_training import TextTrainingConfig
+from lab.convert.train_prefix import PrefixTraining, share_right
 from model.engine.bundled import weights_checksum, weights_size
 from model.hub.catalog import QWEN_15B
 from model.nn.trained_prefix import load_trained_prefix
@@ -28,7 +27,7 @@ _HELD_OUT = 20
 
 
 def programs_command(
-    examples: Annotated[Path, typer.Option(help="Examples: see model/convert/programs.py.")] = EXAMPLES,
+    examples: Annotated[Path, typer.Option(help="Examples: see lab/convert/programs.py.")] = EXAMPLES,
     folder: Annotated[Path, typer.Option("--folder", help="Folder for the training state and the prefix.")] = Path(
         "programs"
     ),
@@ -74,9 +73,3 @@ def programs_command(
         }  # fmt: skip
         training.prefix(about).save(file, base)
     stdout.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
-
-
-def conversation_of(example: ProgramExample) -> list[Message]:
-    """An example as a conversation: the prompt for its last program, and that program."""
-    *earlier, (said, program) = example
-    return [*program_messages((), earlier, said), Message("assistant", program)]

@@ -15,11 +15,12 @@ from agent.instructions import INSTRUCTIONS
 from cli.console import stderr, stdout, user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
+from lab.convert.conversations import Conversation, encode_conversations, read_conversations, split_held_out
+from lab.convert.tune import Tuning, TuningConfig
+from lab.convert.tuning_evaluation import HeldOutMetrics, measure_held_out
+from lab.convert.write_tuned import write_tuned
 from model.checkpoint.checkpoint import open_checkpoint
-from model.checkpoint.tuned import tuned_from, write_tuned
-from model.convert.conversations import Conversation, encode_conversations, read_conversations, split_held_out
-from model.convert.tune import Tuning, TuningConfig
-from model.convert.tuning_evaluation import HeldOutMetrics, measure_held_out
+from model.checkpoint.tuned import tuned_from
 from model.engine.bundled import weights_checksum
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_05B

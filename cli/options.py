@@ -119,13 +119,3 @@ def _typer_type(annotation: Any) -> Any:
         return _typer_type(members[0])
     is_known = annotation in (bool, int, float, Path) or isinstance(annotation, EnumType)
     return annotation if is_known or get_origin(annotation) is Literal else str
-
-
-def as_arguments(options: ModelOptions) -> list[str]:
-    """The model options that were given, as arguments for another command. None of them may be a switch."""
-    arguments: list[str] = []
-    for name in sorted(options.model_fields_set & ModelOptions.model_fields.keys()):
-        value = getattr(options, name)
-        for one in value if isinstance(value, tuple) else [value]:
-            arguments += [f"--{name.replace('_', '-')}", str(one)]
-    return arguments

@@ -12,7 +12,7 @@ import typer
 from rich.progress import Progress
 
 from cli.console import stderr, stdout
-from model.convert.training import TrainingProgress
+from lab.convert.training import TrainingProgress
 from model.engine.loader import LoadedModel, load_model
 from model.nn.decoder import Precision
 from model.nn.device import find_device

@@ -1,1 +1,1 @@
-"""What measures: the latency report, benchmarks and simulated callers."""
+"""What measures and trains: the latency report, benchmarks, simulated callers, conversion."""

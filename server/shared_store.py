@@ -213,7 +213,7 @@ class RedisStore:
         try:
             import redis
         except ImportError:
-            message = 'records on a Redis server need another package: pip install "rejoinder[cluster]"'
+            message = 'records on a Redis server need another package: pip install -e ".[cluster]"'
             raise ValueError(message) from None
         self._errors = redis.RedisError
         self._client: Any = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)

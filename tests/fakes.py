@@ -20,7 +20,6 @@ from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
 from voice.known_names import NO_NAMES, KnownNames
 from voice.lexicon import NO_LEXICON, Lexicon
-from voice.prosody import prosodic_completion
 from voice.speech_models import SpeechModels
 from voice.speech_times import Speech, SpeechTimes, SpokenWord
 from voice.tts import Voices
@@ -276,5 +275,5 @@ class FakeLanguageModel:
 def fake_speech_models(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> SpeechModels:
     """Speech models that need no files."""
     voices = Voices([voice or FakeVoice(), FakeVoice("other")])  # type: ignore[list-item]
-    models = (recognizer or FakeRecognizer(), None, voices, prosodic_completion)
+    models = (recognizer or FakeRecognizer(), None, voices, None)
     return SpeechModels(*models, InlineExecutor(), InlineExecutor(), InlineExecutor())  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ _ANY_LITERAL = "a"
 
 
 PUT_TOGETHER = {
-    ("model/convert/known_facts.py", "pattern"): "how right answers to our own questions are recognized",
+    ("lab/convert/known_facts.py", "pattern"): "how right answers to our own questions are recognized",
     ("lab/bench/grading.py", "'|'.join(alternatives)"): "phrases of the question files of our own benchmarks",
 }
 """The expressions that may be known only when they run, and what they are."""

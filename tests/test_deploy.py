@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -34,10 +36,36 @@ def test_the_example_configuration_is_valid_and_the_unit_uses_options_that_exist
         assert used and used <= options
 
 
-@pytest.mark.skipif(shutil.which("hadolint") is None, reason='hadolint is not installed: pip install "rejoinder[test]"')
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason='hadolint is not installed: pip install -e ".[test]"')
 def test_hadolint_accepts_the_dockerfile() -> None:
     done = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_image_gets_what_it_installs_and_no_secrets() -> None:
+    lines = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+
+    def is_left_out(path: str) -> bool:
+        parents = [path, *map(str, PurePosixPath(path).parents)]
+        return any(
+            fnmatch(one, pattern.removeprefix("**/")) or fnmatch(one, pattern)
+            for pattern in patterns
+            for one in parents
+        )
+
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
+    packages = [name.removesuffix("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
+    needed = [
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "deploy/requirements.lock",
+        *(f"{name}/__init__.py" for name in packages),
+    ]
+    assert [path for path in needed if is_left_out(path)] == []
+    secret = [".git/config", ".venv/bin/python", "deploy/rejoinder.env", "key.pem", "turns.sqlite", "keys.sqlite-wal"]
+    assert [path for path in secret if not is_left_out(path)] == []
 
 
 def test_the_guide_says_why_checks_of_checkov_are_left_out() -> None:
@@ -50,7 +78,7 @@ def test_the_guide_says_why_checks_of_checkov_are_left_out() -> None:
 
 def test_bandit_finds_nothing_in_the_packages_that_serve() -> None:
     """At medium severity: the rest are asserts, subprocesses and random numbers."""
-    pytest.importorskip("bandit", reason='bandit is not installed: pip install "rejoinder[test]"')
+    pytest.importorskip("bandit", reason='bandit is not installed: pip install -e ".[test]"')
     packages = ["agent", "chat", "cli", "model", "server", "voice", "web"]
     options = ["-q", "-c", "pyproject.toml", "--severity-level", "medium", "-r", *packages]
     command = [sys.executable, "-m", "bandit", *options]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,8 +15,11 @@ import typer
 from cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-README_LINES = 90
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+README_LINES = 130
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -26,7 +31,7 @@ _INLINE_CODE = re.compile(r"`(rejoinder [^`]+)`")
 def commands() -> dict[str, set[str]]:
     """Every command of the command line, such as `models list`, and the options that it accepts."""
 
-    def walk(command: object, name: str) -> Iterator[tuple[str, set[str]]]:
+    def walk(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
         yield name, {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         for child, subcommand in getattr(command, "commands", {}).items():
             yield from walk(subcommand, f"{name} {child}".strip())
@@ -111,6 +116,17 @@ def test_every_shown_command_that_installs_weights_lets_no_package_run_code() ->
     assert [line for line in installing if "--only-binary=:all:" not in line] == []
 
 
+def test_nobody_is_told_to_install_a_package_of_our_name() -> None:
+    """The name `rejoinder` on PyPI is not ours: whoever owns it could put anything there."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py", "*.md", "*.toml", ".ci"], cwd=ROOT, capture_output=True, text=True
+    )
+    files = [ROOT / name for name in tracked.stdout.split() if name != "tests/test_docs.py"]
+    assert len(files) > 100
+    told = [str(path) for path in files if re.search(r"pip3? install [^`\n]*\brejoinder\b", path.read_text())]
+    assert told == []
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     reached, queue = set(), [ROOT / "README.md"]
     while queue:
@@ -130,4 +146,40 @@ def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) < README_LINES
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+def table_after(heading: str) -> list[list[str]]:
+    """The rows of the README's first table under a heading, without its own heading, as cells."""
+    section = (ROOT / "README.md").read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_every_word_about_another_project_links_to_its_documentation() -> None:
+    rows = table_after("Compared with others")
+    assert len(rows) > 5
+    unsourced = [cell for row in rows for cell in row[2:] if cell != "–" and "](https://" not in cell]
+    assert unsourced == []
+
+
+def test_every_figure_of_the_readme_has_a_machine_a_model_a_date_a_corpus_and_a_command() -> None:
+    rows = table_after("Figures")
+    assert len(rows) > 3
+    assert [row for row in rows if len(row) != 7 or not all(row)] == []
+    assert [row[4] for row in rows if not re.fullmatch(r"2\d{3}-\d\d-\d\d", row[4])] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--only-binary=:all: -e .\n",
+        '--only-binary=:all: -e ".[models]"',
+        "rejoinder models list\n",
+        'rejoinder ask "What is the capital of France?"',
+        "rejoinder report --turns 6",
+    ],
+)
+def test_continuous_integration_runs_what_the_readme_shows(command: str) -> None:
+    for name in ("README.md", ".ci/run"):
+        assert command in (ROOT / name).read_text(), f"{name} lacks {command!r}: change both together"

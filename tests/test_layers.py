@@ -26,7 +26,7 @@ ALLOWED = {
 
 LAYERS = {
     "chat": [[""]],
-    "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
+    "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"]],
     "agent": [
         [
             "addresses",
@@ -61,7 +61,7 @@ LAYERS = {
         ["app"],
         ["serving"],
     ],
-    "lab": [["simulator"], ["report"], ["bench"], ["benchmarks"]],
+    "lab": [["convert"], ["simulator"], ["report"], ["bench"], ["benchmarks"]],
     "cli": [[""]],
 }
 """Layers from the lowest to the highest. A package may import only itself and packages in lower layers, not the others
@@ -230,8 +230,8 @@ class Absent:
         if name.split(".")[0] in {absent.split()!r}:
             raise ImportError(name)
 sys.meta_path.insert(0, Absent())
-import model.engine.engine, model.convert.generate_data, model.convert.train_adapter, model.convert.evaluate
-import model.convert.tune, model.convert.tuning_evaluation, model.checkpoint.tuned
+import model.engine.engine, lab.convert.generate_data, lab.convert.train_adapter, lab.convert.evaluate
+import lab.convert.tune, lab.convert.tuning_evaluation, lab.convert.write_tuned
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

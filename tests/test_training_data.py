@@ -16,10 +16,10 @@ import lab.benchmarks.planner as planner
 import lab.benchmarks.tool_loops as tool_loops
 from lab.bench.answers import load_questions
 from lab.bench.tool_cases import load_cases
-from model.convert.known_facts import read_facts
-from model.convert.programs import read_examples
-from model.convert.requests import labelled_requests
-from model.convert.train_call_gate import labelled_prompts
+from lab.convert.known_facts import read_facts
+from lab.convert.programs import read_examples
+from lab.convert.requests import labelled_requests
+from lab.convert.train_call_gate import labelled_prompts
 
 _FEW_WORDS = 5
 """Up to so many words are what everybody says ("What time is it?")."""

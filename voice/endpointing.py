@@ -11,6 +11,7 @@ import math
 import re
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.matched_text import for_patterns
@@ -29,6 +30,10 @@ _INCOMPLETE_WEIGHT_IN_NOISE = 0.4
 
 _INCOMPLETE_BELOW = 0.2
 """Below this probability the text cannot be complete ("to the", "um"), and the user expects no response yet."""
+
+_UNFINISHED_FORM, _UNFINISHED_BELOW = -1.4, 0.05
+"""A text is unfinished by its form below these log-odds ("to the", "um", "if it rains"), and by the language model's
+judgement below this probability. What is only unlikely to be complete has a misheard word as often as a missing one."""
 
 _PAUSE_MARGIN = 1.25
 """The wait is this many times as long as the longest pause that the user made before within the same turn."""
@@ -77,18 +82,27 @@ _MIN_STATEMENT_WORDS = 3
 """Shorter texts ("thank you", "hello there") are whole turns."""
 
 _DIGIT_WORDS = frozenset("zero oh one two three four five six seven eight nine double triple".split())
-_DICTATED_THINGS = re.compile(
-    r"\b(?:number|code|zip|phone|card|pin|spell|spelled|account|digits?|extension|serial|address)\b"
+_DICTATED_THINGS = frozenset(
+    "number code zip phone card pin spell spelled account digit digits extension serial address".split()
 )
 
 _MIN_GROUPED_DIGITS = 6
 """A number of this many digits, or more, is said in groups."""
 
-_WHOLE_NUMBER_DIGITS = 10
-"""A dictated number of this many digits is most likely a telephone number, and complete."""
+_GROUP_DIGITS = range(3, 6)
+"""Digits of the first group of a number."""
 
-_LONG_NUMBERS = re.compile(r"\b(?:card|account|iban|serial|tracking)\b")
-"""What has a longer number."""
+_TELEPHONE_DIGITS, _LAST_GROUP_DIGITS = 10, (1, 2, 4, 7, 10)
+"""A dictated number of so many digits whose last group has so many is most likely a whole telephone number, and so is
+one with a digit more that begins with 0 or 1."""
+
+_WHOLE: Mapping[str, tuple[int, ...]] = {
+    "card": (15, 16), "zip": (5, 9), "account": (), "iban": (), "serial": (), "tracking": ()
+}  # fmt: skip
+"""How many digits the number of other things has; none, if that is not known."""
+
+_PERHAPS_WHOLE: Mapping[str, tuple[int, ...]] = {"extension": (3, 4), "pin": (4, 6), "code": (4, 6)}
+"""The same of things whose numbers differ in length: what is usual, and may be half of a longer one."""
 
 _BACKCHANNELS = frozenset(
     "mhm mm mmm mmhmm mm-hmm mhmm uh-huh uhhuh hm hmm huh yeah yep yes right okay ok sure aha ah oh i see wow nice "
@@ -153,7 +167,7 @@ def predict_endpoint(
         answers_question: the text answers a question, so it need not be a sentence.
         noisy: there is noise around the user, so some words may be wrong.
     """
-    odds = _text_log_odds(text, answers_question)
+    odds = by_form = _text_log_odds(text, answers_question)
     if text_probability is not None and not (text_probability < 0.5 and ends_in_stranded_preposition(text)):
         incomplete_weight = _INCOMPLETE_WEIGHT_IN_NOISE if noisy else _INCOMPLETE_WEIGHT
         odds += _log_odds(text_probability) * (_COMPLETE_WEIGHT if text_probability > 0.5 else incomplete_weight)
@@ -163,12 +177,15 @@ def predict_endpoint(
     share = (_SHORTEST_WAIT_FROM - probability) / (_SHORTEST_WAIT_FROM - _LONGEST_WAIT_BELOW)
     share = min(1.0, max(0.0, share))
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
-    nothing_is_missing = _is_whole_question(text) or _ends_in_whole_number(text)
+    number_is_whole = _ends_in_whole_number(text)
+    nothing_is_missing = _is_whole_question(text) or number_is_whole
     if is_dictating(text):  # after any digit the number may be complete, whatever the sentence looks like
-        wait = max(wait, timing.dictation_wait_ms)
+        may_be_whole = _ends_in_number_of(text, _PERHAPS_WHOLE)
+        wait = max(wait, timing.statement_wait_ms if may_be_whole else timing.dictation_wait_ms)
     elif probability < _INCOMPLETE_BELOW and not nothing_is_missing:
-        wait = timing.patient_wait_ms
-    if not answers_question and _is_statement(text):
+        certain = by_form < _UNFINISHED_FORM or (text_probability or 1.0) < _UNFINISHED_BELOW
+        wait = timing.patient_wait_ms if certain else timing.doubtful_wait_ms
+    if not answers_question and not number_is_whole and _is_statement(text):
         wait = max(wait, min(timing.statement_wait_ms, timing.longest_wait_ms))
     if pauses is not None and probability < _SHORTEST_WAIT_FROM:
         wait = max(wait, min(pauses.typical_ms(timing), timing.longest_wait_ms))
@@ -206,24 +223,46 @@ def is_dictating(text: str) -> bool:
     """Whether the user is in the middle of a number or of spelling a word."""
     words = _words(text)
     spoken, digits = _trailing_digits(words)
-    named = bool(_DICTATED_THINGS.search(text.lower()))
+    named = not _DICTATED_THINGS.isdisjoint(words)
     if not spoken or "?" in text or (words[0] in _QUESTION_WORDS and not named) or _ends_in_whole_number(text):
         return False
-    looks_like_a_group = words[-1].isdigit() and digits == 3  # 415, as a telephone number begins
-    in_groups = looks_like_a_group or digits >= _MIN_GROUPED_DIGITS or spoken >= 3
+    in_groups = _looks_like_a_group(words) or digits >= _MIN_GROUPED_DIGITS or spoken >= 3
     return in_groups or spoken == len(words) or named
 
 
+def _looks_like_a_group(words: list[str]) -> bool:
+    """Whether the last word may begin a number that is said in groups: "415", "It's 9383", "on 07405", "LD63"."""
+    last = words[-1]
+    if not last.isdigit():
+        return last[0].isalpha() and last[-1].isdigit() and len(last) in _GROUP_DIGITS
+    if len(last) not in _GROUP_DIGITS:
+        return len(last) == 2 and last[0] == "0"
+    is_year = len(last) == 4 and last[:2] in ("18", "19", "20")
+    return len(last) == 3 or last[0] == "0" or (len(words) <= 2 and not is_year)
+
+
 def _ends_in_whole_number(text: str) -> bool:
-    """Whether the text ends in as many digits as a telephone number has, and nothing says that there are more."""
-    _, digits = _trailing_digits(_words(text))
-    return digits >= _WHOLE_NUMBER_DIGITS and not _LONG_NUMBERS.search(text.lower())
+    """Whether the text ends in as many digits as the number has that it names, or a telephone number."""
+    words = _words(text)
+    if not _WHOLE.keys().isdisjoint(words):
+        return _ends_in_number_of(text, _WHOLE)
+    spoken, digits = _trailing_digits(words)
+    if digits == _TELEPHONE_DIGITS + 1:
+        return words[-spoken][0] in "01o"
+    return digits == _TELEPHONE_DIGITS and len(words[-1]) in _LAST_GROUP_DIGITS
+
+
+def _ends_in_number_of(text: str, lengths: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the text ends in as many digits as something has that it names."""
+    words = _words(text)
+    _, digits = _trailing_digits(words)
+    return any(digits in lengths[word] for word in words if word in lengths)
 
 
 def _trailing_digits(words: list[str]) -> tuple[int, int]:
     """How many words at the end are digits or spelled letters, and how many digits they are."""
     trailing = list(itertools.takewhile(_is_digit, reversed(words)))
-    return len(trailing), sum(len(word) if word not in _DIGIT_WORDS else 1 for word in trailing)
+    return len(trailing), sum(_num_digits(word) for word in trailing)
 
 
 def is_backchannel(text: str) -> bool:
@@ -266,9 +305,16 @@ def _words(text: str) -> list[str]:
     return [word for word in re.split(r"[^\w']+", text.lower()) if word]
 
 
+def _num_digits(word: str) -> int:
+    """The digits, or spelled letters, of a word that `_is_digit`."""
+    if word in _DIGIT_WORDS:
+        return 1
+    return sum(map(str.isdigit, word.replace("o", "0"))) or 1
+
+
 def _is_digit(word: str) -> bool:
-    """Whether this is a number in digits ("o2o" as well), a digit's name or a spelled letter."""
-    return word.replace("o", "0").isdigit() or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
+    """Whether this has digits ("o2o", "ld63"), or is a digit's name or a spelled letter."""
+    return any(map(str.isdigit, word)) or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
 
 
 def _log_odds(probability: float) -> float:

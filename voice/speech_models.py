@@ -23,7 +23,7 @@ from voice.speech_device import CPU, SpeechDevice
 from voice.speech_times import Speech
 
 if TYPE_CHECKING:
-    from voice.prosody import AudioTurnDetector
+    from voice.smart_turn import AudioTurnDetector
     from voice.tts import Voice, Voices
 
 _log = logging.getLogger("rejoinder.voice")
@@ -39,7 +39,7 @@ class SpeechModels:
     """Every model of a conversation except its language model.
 
     Attributes:
-        turn_detector: judges by the audio whether a turn is over.
+        turn_detector: judges by the audio whether a turn is over; None if the words alone decide.
         recognition_executor: threads that wait for the recognizer, or for another transcription of the same turn.
         synthesis_executor, turn_detection_executor: one thread each; these models use all their cores for one request.
         apology: what is said when a response fails; None to say nothing.
@@ -48,7 +48,7 @@ class SpeechModels:
     recognizer: Recognizer
     silero: Silero
     voices: Voices
-    turn_detector: AudioTurnDetector
+    turn_detector: AudioTurnDetector | None
     recognition_executor: Executor
     synthesis_executor: Executor
     turn_detection_executor: Executor
@@ -75,7 +75,7 @@ class SpeechModels:
     def audio_turn_completion(self, audio: Samples) -> float | None:
         """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""
         try:
-            return self.turn_detector(audio)
+            return None if self.turn_detector is None else self.turn_detector(audio)
         except Exception:
             _log.exception("the audio turn detector failed; the words decide")
             return None
@@ -119,7 +119,7 @@ def load_speech_models(
         ValueError: two voices have the same name.
         SpeechDeviceUnavailable: they cannot run on that device.
     """
-    from voice.prosody import load_audio_turn_detector  # late: a text conversation needs neither
+    from voice.smart_turn import load_audio_turn_detector  # late: a text conversation needs neither
     from voice.tts import load_voices
 
     synthesis_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis")
@@ -139,7 +139,8 @@ def load_speech_models(
     turn_detection_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection")
     noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)
     recognition_executor.submit(whisper.transcribe, noise).result()
-    turn_detection_executor.submit(turn_detector, noise).result()
+    if turn_detector is not None:
+        turn_detection_executor.submit(turn_detector, noise).result()
     loaded_voices, apology = synthesis.result()
     return SpeechModels(
         whisper,

@@ -32,6 +32,8 @@ class Timing:
             lost my wallet last night, so how can I …"). Between two clauses people pause for 350 ms and more, and the
             detector sees the next word 60 to 160 ms late.
         dictation_wait_ms: for a user who dictates or spells, with pauses between groups of digits.
+        doubtful_wait_ms: for text that does not look complete, but may be: a misheard word ("Any chance of snow on
+            fried") looks like a missing one. Few people pause longer than this where they were heard right.
         patient_wait_ms: for text that cannot be complete ("to the", "um"), when the user expects no response yet. Also
             the upper bound of a wait that follows from the user's earlier pauses.
         end_silence_ms: silence that ends a turn when the client wants silence alone to decide. The Realtime protocol's
@@ -60,6 +62,7 @@ class Timing:
     longest_wait_ms: int = 700
     statement_wait_ms: int = 600
     dictation_wait_ms: int = 800
+    doubtful_wait_ms: int = 1000
     patient_wait_ms: int = 1400
     end_silence_ms: int = 500
     prefix_ms: int = 300

@@ -95,7 +95,7 @@ def parse(path: Path, data: bytes) -> Document:
         blocks = tuple(replace(block, text=part) for block, part in parts if re.search(r"\w", part))
     except ImportError as error:
         raise UnreadableDocument(
-            f'it needs the package {error.name}: run `pip install --only-binary=:all: "rejoinder[documents]"`'
+            f'it needs the package {error.name}: run `pip install --only-binary=:all: -e ".[documents]"`'
         ) from None
     except UnreadableDocument:
         raise

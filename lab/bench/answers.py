@@ -31,7 +31,7 @@ from voice.history import History, Item
 Half = Literal["tuning", "reported"]
 
 MAX_TOKENS = 160
-"""Answers are cut here. It is more than twice what suits the ear, so that no grade depends on it."""
+"""Answers are cut here. It is more than twice the words of a speakable answer, so that no grade depends on it."""
 
 _CONVERSATIONS = 4
 """Conversations at a time. A forward pass of four is cheaper than four, and computes the same text."""
@@ -83,7 +83,7 @@ class GradedAnswer:
 
 @dataclass(frozen=True)
 class Score:
-    """How many answers are correct, how many suit the ear, and how many are both, which is to pass."""
+    """How many answers are correct, how many are speakable, and how many are both, which is to pass."""
 
     questions: int
     correct: int
@@ -263,7 +263,7 @@ def passed_by_policy(answers: Sequence[GradedAnswer]) -> dict[str, tuple[int, in
 
 def show(title: str, answers: Sequence[GradedAnswer], console: Console) -> None:
     """Print the scores as a table."""
-    table = Table("category", "questions", "correct", "suits the ear", "passed", "%", title=title)
+    table = Table("category", "questions", "correct", "speakable", "passed", "%", title=title)
     results = scores(answers)
     for name, score in results.items():
         table.add_row(name, *map(str, asdict(score).values()), f"{score.percent:.0f}", end_section=name != "all")

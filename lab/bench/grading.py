@@ -1,4 +1,4 @@
-"""Rules that grade a spoken answer: what it must say, how long it may be, and whether it suits the ear. They are pure
+"""Rules that grade a spoken answer: what it must say, how long it may be, and whether it is speakable. They are pure
 functions of the text; docs/benchmarks/answers.md explains them. No model judges another here."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Literal, get_args
 
 MAX_WORDS = 50
-"""A longer answer does not suit the ear: 50 words are about 20 seconds of speech, and the default instructions ask for
+"""A longer answer is not speakable: 50 words are about 20 seconds of speech, and the default instructions ask for
 one or two short sentences."""
 
 Behaviour = Literal["declines", "declines or asks back"]
@@ -53,14 +53,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Grade:
-    """The reasons why an answer is not correct, and why it does not suit the ear."""
+    """The reasons why an answer is not correct, and why it is not speakable."""
 
     errors: tuple[str, ...]
     unsuited: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether the answer is correct and suits the ear."""
+        """Whether the answer is correct and speakable."""
         return not self.errors and not self.unsuited
 
 
@@ -129,7 +129,7 @@ def asks_back(answer: str) -> bool:
     return any(_phrase_pattern(phrase).search(text) for phrase in _ASKS_BACK)
 
 
-# Length, and what suits the ear.
+# Length, and what is speakable.
 
 _ABBREVIATION = re.compile(
     r"\b(?:[A-Za-z]\.(?=[A-Za-z]\.))*[A-Za-z]\.(?=\s+[a-z])|\b(?:Dr|Mr|Mrs|Ms|St|vs|etc|approx)\."
@@ -146,7 +146,7 @@ _UNSUITED = {
 
 
 def unsuited_to_the_ear(answer: str) -> list[str]:
-    """Why the answer does not suit the ear: markup that cannot be heard, or more than `MAX_WORDS` words."""
+    """Why the answer is not speakable: markup that cannot be heard, or more than `MAX_WORDS` words."""
     reasons = [f"has {name}" for name, pattern in _UNSUITED.items() if pattern.search(answer)]
     if not answer.strip():
         reasons.append("is empty")

@@ -39,7 +39,7 @@ def unavailable_reason(path: Path, device: str) -> str | None:
     if path.suffix != ".gguf":
         return "llama.cpp reads GGUF files only"
     if importlib.util.find_spec("llama_cpp") is None:
-        return 'llama.cpp is not installed: pip install "rejoinder[bench]" adds it to the comparison'
+        return 'llama.cpp is not installed: pip install -e ".[bench]" adds it to the comparison'
     return None
 
 

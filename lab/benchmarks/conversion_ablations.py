@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from model.convert.corpus import load_corpus
-from model.convert.draft_loss import NoiseBlocks, noise_hidden_states
-from model.convert.padded_batch import PaddedBatch
-from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
+from lab.convert.corpus import load_corpus
+from lab.convert.draft_loss import NoiseBlocks, noise_hidden_states
+from lab.convert.padded_batch import PaddedBatch
+from lab.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_05B
 from model.nn.adapter import Adapter
@@ -71,7 +71,7 @@ def random_tokens(seed: int) -> Iterator[None]:
         tokens = torch.where(blocks.tokens == MASK, random, blocks.tokens)
         return noise_hidden_states(decoder, adapter, clean, text_length, replace(blocks, tokens=tokens))
 
-    with patch("model.convert.train_adapter.noise_hidden_states", hidden_states):
+    with patch("lab.convert.train_adapter.noise_hidden_states", hidden_states):
         yield
 
 

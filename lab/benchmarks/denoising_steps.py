@@ -21,7 +21,7 @@ from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
 from chat.types import Ask, Effort, Message
-from model.convert.evaluate import evaluation_prompts
+from lab.convert.evaluate import evaluation_prompts
 from model.decode.effort import EFFORTS
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

@@ -25,8 +25,8 @@ from rich.progress import track
 
 from agent.instructions import INSTRUCTIONS
 from chat.types import Ask, Message
-from model.convert.evaluate import evaluation_prompts
-from model.convert.prompts import PERSONAS
+from lab.convert.evaluate import evaluation_prompts
+from lab.convert.prompts import PERSONAS
 from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

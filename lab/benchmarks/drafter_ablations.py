@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from lab.convert.generate_states import StateShard
+from lab.convert.own_text import load_text, with_states
+from lab.convert.train_block_drafter import READ_SHARES, BlockTraining, BlockTrainingConfig
+from lab.convert.training import TrainingProgress
 from model.checkpoint.checkpoint import open_checkpoint
-from model.convert.generate_states import StateShard
-from model.convert.own_text import load_text, with_states
-from model.convert.train_block_drafter import READ_SHARES, BlockTraining, BlockTrainingConfig
-from model.convert.training import TrainingProgress
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.hub.catalog import QWEN_05B
@@ -100,7 +100,7 @@ def train(
         features = shard.features.clone()
         features[:, : -rows.shape[1]] = 0
         shard = replace(shard, features=features)
-    with patch("model.convert.train_block_drafter.READ_SHARES", variant.read):
+    with patch("lab.convert.train_block_drafter.READ_SHARES", variant.read):
         training = BlockTraining([shard], model.decoder.embedding, head, rows, replace(variant.config, steps=steps))
         progress: list[TrainingProgress] = []
         training.run(progress.append)

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.benchmarks.drafting import Response, prompts_of, respond
-from model.convert.corpus import is_looping
-from model.convert.evaluate import EvaluationPrompt
+from lab.convert.corpus import is_looping
+from lab.convert.evaluate import EvaluationPrompt
 from model.engine.engine import Engine
 from model.engine.loader import Drafts
 from model.hub.catalog import QWEN_05B

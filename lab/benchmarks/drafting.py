@@ -30,8 +30,8 @@ from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
 from chat.types import Ask, Message, Tool
 from lab.benchmarks.planner.__main__ import load
-from model.convert.corpus import is_looping
-from model.convert.evaluate import EvaluationPrompt, evaluation_prompts
+from lab.convert.corpus import is_looping
+from lab.convert.evaluate import EvaluationPrompt, evaluation_prompts
 from model.decode import constraint
 from model.decode.grammar import JSONSchema
 from model.engine.conversation import Conversation

@@ -26,8 +26,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from model.convert.spoken_templates import LabelledWords
-from model.convert.train_turn_completion import LabelledText, hidden_states_of
+from lab.convert.spoken_templates import LabelledWords
+from lab.convert.train_turn_completion import LabelledText, hidden_states_of
 from model.engine.loader import load_model
 from model.engine.turn_completion import normalize_text
 from server.serving.runtime import locate_model

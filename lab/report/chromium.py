@@ -54,7 +54,7 @@ def find_browser(path: Path | None = None) -> str | None:
         BrowserUnavailable: Playwright is not installed, or there is no such file.
     """
     if find_spec("playwright") is None:
-        raise BrowserUnavailable('--page needs Playwright, which is not installed: pip install "rejoinder[page]"')
+        raise BrowserUnavailable('--page needs Playwright, which is not installed: pip install -e ".[page]"')
     if path is not None and not path.is_file():
         raise BrowserUnavailable(f"there is no browser {path}: --browser needs the path of Chromium or Chrome")
     return str(path) if path else next(filter(None, map(shutil.which, _NAMES)), None)

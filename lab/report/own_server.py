@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from lab.simulator.errors import ServerUnavailable
+from server.serving.options import ModelOptions
 
 _READY = re.compile(r"Ready: http://([\w.\[\]:-]+)/")
 _AUDIOSOCKET_READY = re.compile(r"AudioSocket: ([\w.\[\]:-]+),")
@@ -102,3 +103,13 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def as_arguments(options: ModelOptions) -> list[str]:
+    """The model options that were given, as arguments for another command. None of them may be a switch."""
+    arguments: list[str] = []
+    for name in sorted(options.model_fields_set & ModelOptions.model_fields.keys()):
+        value = getattr(options, name)
+        for one in value if isinstance(value, tuple) else [value]:
+            arguments += [f"--{name.replace('_', '-')}", str(one)]
+    return arguments

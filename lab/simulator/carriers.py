@@ -12,6 +12,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from voice.audio.codec import Encoding
@@ -329,6 +330,9 @@ class AudioSocket(Carrier):
 CARRIERS: dict[str, type[Carrier]] = {
     carrier.name: carrier for carrier in (Twilio, Telnyx, Plivo, Vonage, Exotel, AudioSocket)
 }
+
+CarrierName = StrEnum("CarrierName", {name: name for name in CARRIERS})  # type: ignore[misc]
+"""A carrier, as an option of a command."""
 
 
 def parse_called_function(frame: Frame) -> CalledFunction | None:

@@ -1,5 +1,5 @@
 """The call gate: what the model's own states tell about the calls that a response needs, by a logistic regression for
-each question. `model/convert/train_call_gate.py` trains it."""
+each question. `lab/convert/train_call_gate.py` trains it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Recognizes requests that the assistant cannot fulfil: a logistic regression on what the language model's own forward
-pass computes for the last row of the prompt. `model/convert/train_request_classifier.py` trains it.
+pass computes for the last row of the prompt. `lab/convert/train_request_classifier.py` trains it.
 
 Instructions alone do not make a small model refuse: it pretends to order, to call, and to see the weather. The
 classifier knows the whole prompt, with what was said before. It also recognizes a false premise, which a small model

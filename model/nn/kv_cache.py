@@ -31,12 +31,6 @@ def record_bytes(head_dim: int) -> int:
     return head_dim + 4 * (head_dim // group_size(head_dim))
 
 
-def dequantized(records: Tensor, head_dim: int) -> Tensor:
-    """The numbers that an int8 cache stands for: [..., record_bytes] int8 → [..., head_dim] float32."""
-    levels, scales = records[..., :head_dim], records[..., head_dim:].contiguous().view(torch.float32)
-    return levels.float() * scales.repeat_interleave(group_size(head_dim), -1)
-
-
 def quantized(values: Tensor, head_dim: int) -> Tensor:
     """Numbers as an int8 cache keeps them: [..., head_dim] float32 → [..., record_bytes] int8."""
     groups = values.view(*values.shape[:-1], -1, group_size(head_dim))

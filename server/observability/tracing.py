@@ -83,7 +83,7 @@ def otlp_tracer(endpoint: str) -> TurnTracer:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
-        raise ValueError('traces need another package: pip install "rejoinder[tracing]"') from None
+        raise ValueError('traces need another package: pip install -e ".[tracing]"') from None
     return TurnTracer(OTLPSpanExporter(endpoint=endpoint))
 
 

@@ -34,10 +34,14 @@ from voice.tts import UnknownVoice
 from voice.turn_machine import TurnRules
 
 _EAGERNESS = {
-    "low": Timing(shortest_wait_ms=500, longest_wait_ms=1200, statement_wait_ms=900, patient_wait_ms=2000),
+    "low": Timing(
+        shortest_wait_ms=500, longest_wait_ms=1200, statement_wait_ms=900, doubtful_wait_ms=1500, patient_wait_ms=2000
+    ),
     "medium": Timing(),
     "auto": Timing(),
-    "high": Timing(shortest_wait_ms=160, longest_wait_ms=450, statement_wait_ms=300, patient_wait_ms=800),
+    "high": Timing(
+        shortest_wait_ms=160, longest_wait_ms=450, statement_wait_ms=300, doubtful_wait_ms=600, patient_wait_ms=800
+    ),
 }
 """How long the end of a turn is awaited at each eagerness of `semantic_vad`."""
 

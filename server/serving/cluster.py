@@ -111,7 +111,7 @@ def _start(
 
         from server.serving import ray_deployment
     except ImportError as error:
-        raise ValueError(f'a cluster needs another package ({error.name}): pip install "rejoinder[cluster]"') from None
+        raise ValueError(f'a cluster needs another package ({error.name}): pip install -e ".[cluster]"') from None
     on_this_machine, cores = settings.cluster == LOCAL_CLUSTER, float(os.cpu_count() or 1)
     try:
         if on_this_machine:

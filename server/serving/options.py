@@ -112,7 +112,64 @@ class DiffusionOptions(OptionGroup, title="Diffusion decoding (--decoding blocks
         )
 
 
-class ModelOptions(DiffusionOptions, title="Models"):
+class ClassifierOptions(DiffusionOptions, title="Classifiers and programs"):
+    """What decides when a turn is over, what is declined, and how tasks are done."""
+
+    turn_completion: _FileOrKeyword = option(
+        "auto", "Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none."
+    )
+    request_classifier: _FileOrKeyword = option(
+        "auto",
+        "Recognizes requests that the assistant must decline: a file from `rejoinder convert`, auto (the "
+        "bundled one) or none.",
+    )
+    call_gate: _FileOrKeyword = option(
+        "auto",
+        "Tells whether a function on offer does what was asked for: a file from `rejoinder convert`, auto (the bundled "
+        "one) or none.",
+    )
+    program_prefix: _FileOrKeyword = option(
+        "auto",
+        "What prompts for programs begin with: a file from `rejoinder convert programs`, auto (the bundled one) or "
+        "none (then the model calls the tools itself).",
+    )
+
+
+class DecodingOptions(ClassifierOptions, title="Drafts and decoding"):
+    """How text is generated."""
+
+    adapter: _FileOrKeyword = option(
+        "auto", "What drafts: a file from `rejoinder convert`, auto (the bundled one) or none."
+    )
+    drafts: Drafts = option(
+        "auto",
+        "What drafts: diffusion (a block drafter), recurrent (a draft head), masked (an adapter), none, or auto "
+        "(the first of these that there is for the model).",
+    )
+    decoding: DecodingMode | None = option(
+        None,
+        "verified: speculative decoding, with the base model's exact output. blocks: diffusion decoding of "
+        "whole blocks, unverified.",
+    )
+    temperature: float = option(0.0, "0 is greedy decoding; higher values sample.", ge=0, le=2)
+
+
+class HardwareOptions(DecodingOptions, title="Devices and memory"):
+    """Where models run, and how much memory they take."""
+
+    device: str = option("auto", "auto, cpu, cuda or cuda:N.")
+    speech_device: str = option(
+        "cpu", "Device of speech recognition and synthesis: cpu, cuda, cuda:N, or auto (a GPU where possible)."
+    )
+    precision: Precision | None = option(None, "Default: int8 on the CPU, as stored in the file on a GPU.")
+    context: int = option(DEFAULT_CONTEXT, "Tokens that a conversation or a completion may span.", ge=512)
+    kv_cache_dtype: CacheType = option(
+        "auto",
+        "Format of keys and values: auto, or int8, which takes about a quarter of the memory (CPU with int8 weights).",
+    )
+
+
+class ModelOptions(HardwareOptions, title="Models"):
     """Which models to load, and how they run. `model` is `auto` until `resolve_model` has replaced it; which recognizer
     `asr` stands for is decided when it is loaded (`speech.py`)."""
 
@@ -132,48 +189,6 @@ class ModelOptions(DiffusionOptions, title="Models"):
         "list`, a folder with a Whisper model of CTranslate2, or one on the hub, like Systran/faster-whisper-small.",
     )
     lexicon: Path | None = option(None, 'How words are said: a TOML file of lines like: Siobhan = "/ʃɪˈvɔːn/".')
-    device: str = option("auto", "auto, cpu, cuda or cuda:N.")
-    speech_device: str = option(
-        "cpu", "Device of speech recognition and synthesis: cpu, cuda, cuda:N, or auto (a GPU where possible)."
-    )
-    precision: Precision | None = option(None, "Default: int8 on the CPU, as stored in the file on a GPU.")
-    temperature: float = option(0.0, "0 is greedy decoding; higher values sample.", ge=0, le=2)
-    adapter: _FileOrKeyword = option(
-        "auto", "What drafts: a file from `rejoinder convert`, auto (the bundled one) or none."
-    )
-    drafts: Drafts = option(
-        "auto",
-        "What drafts: diffusion (a block drafter), recurrent (a draft head), masked (an adapter), none, or auto "
-        "(on a CPU diffusion, or recurrent where there is no block drafter; on a GPU masked).",
-    )
-    turn_completion: _FileOrKeyword = option(
-        "auto", "Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none."
-    )
-    request_classifier: _FileOrKeyword = option(
-        "auto",
-        "Recognizes requests that the assistant must decline: a file from `rejoinder convert`, auto (the "
-        "bundled one) or none.",
-    )
-    call_gate: _FileOrKeyword = option(
-        "auto",
-        "Tells whether a function on offer does what was asked for: a file from `rejoinder convert`, auto (the bundled "
-        "one) or none.",
-    )
-    program_prefix: _FileOrKeyword = option(
-        "auto",
-        "What prompts for programs begin with: a file from `rejoinder convert programs`, auto (the bundled one) or "
-        "none (then the model calls the tools itself).",
-    )
-    decoding: DecodingMode | None = option(
-        None,
-        "verified: speculative decoding, with the base model's exact output. blocks: diffusion decoding of "
-        "whole blocks, unverified.",
-    )
-    context: int = option(DEFAULT_CONTEXT, "Tokens that a conversation or a completion may span.", ge=512)
-    kv_cache_dtype: CacheType = option(
-        "auto",
-        "Format of keys and values: auto, or int8, which takes about a quarter of the memory (CPU with int8 weights).",
-    )
     family: str | None = option(
         None, "Architecture of a model folder (list: docs/design); default: from its config.json."
     )

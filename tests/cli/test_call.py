@@ -10,9 +10,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from cli import call
-from cli.call import place_call
 from cli.main import app as cli
+from lab.simulator import call
+from lab.simulator.call import place_call
 from tests.fakes import LoudnessDetector
 from tests.real_time import HANG_S, retried_under_load, wait_until
 from tests.server.telephony.live_server import check, live_server, plan, words

@@ -61,7 +61,7 @@ def test_invalid_usage_is_reported(folder: Path, arguments: tuple[str, ...], mes
 def test_a_classifier_s_file_says_for_which_weights_it_is_and_how_good(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("model.convert.spoken_templates._USES", 1)
+    monkeypatch.setattr("lab.convert.spoken_templates._USES", 1)
     model = ("--folder", folder / "classifiers", "--model", folder / "model", "--device", "cpu")
     assert "use it with `--turn-completion" in rejoinder("convert", "turn-completion", *model)
     with safe_open(folder / "classifiers" / "ending.safetensors", "pt") as file:

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from cli import convert_tune
 from cli.convert_tune import advice
 from cli.main import app
+from lab.convert.tuning_evaluation import HeldOutMetrics
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tuned import tuned_from
-from model.convert.tuning_evaluation import HeldOutMetrics
 from model.engine.bundled import weights_checksum
 from tests.conftest import save_tiny_checkpoint
 from tests.model.random_draft_head import random_block_drafter, random_draft_head

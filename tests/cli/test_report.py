@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli import report as report_module
 from cli.main import app
+from lab.report import new_run
 from lab.report.corpus import SpokenTurn, built_in
 from lab.report.measure import Measurement
 from tests.lab.report.samples import MEASUREMENTS, FakeSynthesizer, answered
@@ -21,14 +21,16 @@ def report(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def _instant_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def measure_turns(settings: object, turns: list[SpokenTurn], browser: None) -> list[Measurement]:
+    async def measure_turns(
+        settings: object, turns: list[SpokenTurn], browser: None, console: object
+    ) -> list[Measurement]:
         return MEASUREMENTS
 
-    def corpus(name: str, options: report_module.ReportOptions) -> list[SpokenTurn]:
+    def corpus(name: str, options: new_run.ReportOptions, console: object) -> list[SpokenTurn]:
         return built_in(lambda name: FakeSynthesizer(), tmp_path, ("fake",))
 
-    monkeypatch.setattr(report_module, "_corpus", corpus)
-    monkeypatch.setattr(report_module, "_measure_turns", measure_turns)
+    monkeypatch.setattr(new_run, "_corpus", corpus)
+    monkeypatch.setattr(new_run, "_measure_turns", measure_turns)
 
 
 @pytest.mark.usefixtures("_instant_measurements")
@@ -44,11 +46,13 @@ def test_an_exceeded_limit_exits_with_3_after_all_files_are_written(tmp_path: Pa
 
 @pytest.mark.usefixtures("_instant_measurements")
 def test_each_corpus_must_meet_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def measure_turns(settings: object, turns: list[SpokenTurn], browser: None) -> list[Measurement]:
+    async def measure_turns(
+        settings: object, turns: list[SpokenTurn], browser: None, console: object
+    ) -> list[Measurement]:
         assert {turn.corpus for turn in turns} == {"the built-in corpus", "the held-out corpus"}
         return [answered(300, corpus="the built-in corpus"), answered(900, corpus="the held-out corpus")]
 
-    monkeypatch.setattr(report_module, "_measure_turns", measure_turns)
+    monkeypatch.setattr(new_run, "_measure_turns", measure_turns)
     code, output = report("--corpus", "built-in", "--corpus", "held-out", "--limit", "p50=700")
     assert code == 3
     assert "the held-out corpus: turn latency p50 is 900 ms" in output
@@ -56,7 +60,7 @@ def test_each_corpus_must_meet_the_limits(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_held_out_corpus_needs_a_clone_of_the_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(report_module, "HELD_OUT", tmp_path / "nowhere")
+    monkeypatch.setattr(new_run, "HELD_OUT", tmp_path / "nowhere")
     code, output = report("--corpus", "held-out", "--url", "ws://127.0.0.1:9/v1/realtime")
     assert (code, "in a clone of the repository" in output) == (1, True)
 

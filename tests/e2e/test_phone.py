@@ -6,8 +6,8 @@ import asyncio
 
 import numpy as np
 
-from cli.call import CallPlan, place_call
 from lab.report.corpus import bounds_ms
+from lab.simulator.call import CallPlan, place_call
 from lab.simulator.carriers import CARRIERS
 from tests.e2e.conftest import synthesize, transcribe
 from tests.real_time import retried_under_load

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from playwright.async_api import expect
 
-from cli.call import CallPlan, place_call
 from lab.report.corpus import bounds_ms
+from lab.simulator.call import CallPlan, place_call
 from lab.simulator.carriers import CARRIERS
 from tests.e2e.conftest import synthesize, transcribe, write_recording
 from tests.e2e.test_page import page_with, wait_for

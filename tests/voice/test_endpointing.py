@@ -74,6 +74,14 @@ def test_the_probability_from_the_audio_changes_the_wait() -> None:
         ("Please write down 7946, 1833.", True),
         ("The code is 4 4 1 9 2 0 5 5 1 2", False),  # as long as a phone number
         ("My card number is 4 4 1 9 2 0 5 5 1 2 7 7", True),  # which has sixteen
+        ("My card number is 4419 2055 1277 3046.", False),
+        ("The zip code is 94110.", False),
+        ("It's 9383.", True),
+        ("It's 1984.", False),
+        ("Call me on 07405.", True),
+        ("It expires 09.", True),
+        ("The plate is LD63.", True),
+        ("It's JD 002 2576 183.", True),  # ten digits, but no telephone number ends in three
         ("What is two plus two", False),
         ("What is 15 times 3?", False),
         ("I have two", False),
@@ -215,7 +223,7 @@ def test_a_question_that_lacks_the_object_of_its_preposition_is_incomplete(text:
 
 def test_in_noise_words_that_look_incomplete_may_be_misheard() -> None:
     text = "Why do cats purr when they are half"
-    assert wait_ms(text, text_probability=0.05) == TIMING.patient_wait_ms
+    assert wait_ms(text, text_probability=0.04) == TIMING.patient_wait_ms
     assert wait_ms(text, text_probability=0.05, noisy=True) < TIMING.longest_wait_ms
     assert wait_ms("I went to the", text_probability=0.02, noisy=True) == TIMING.patient_wait_ms
 
@@ -236,3 +244,19 @@ def test_every_wait_is_within_its_bounds(
 )  # fmt: skip
 def test_a_backchannel_is_recognized(text: str, backchannel: bool) -> None:
     assert is_backchannel(text) is backchannel
+
+
+def test_after_a_whole_number_nobody_waits_for_another_sentence() -> None:
+    assert wait_ms("My number is 415 926 5358.", text_probability=0.9) < TIMING.statement_wait_ms
+    assert wait_ms("My card number is 4419 2055 1277 3046.", text_probability=0.9) < TIMING.statement_wait_ms
+
+
+def test_a_code_of_the_usual_length_is_waited_for_less_than_one_that_goes_on() -> None:
+    assert wait_ms("The code is 821237.", text_probability=0.9) == TIMING.statement_wait_ms
+    assert wait_ms("The code is 82123.", text_probability=0.9) == TIMING.dictation_wait_ms
+
+
+def test_words_that_may_be_misheard_are_not_waited_for_as_long_as_unfinished_ones() -> None:
+    assert wait_ms("any chance of snow on fried.", text_probability=0.09) == TIMING.doubtful_wait_ms
+    assert wait_ms("any chance of snow on the", text_probability=0.09) == TIMING.patient_wait_ms
+    assert wait_ms("any chance of snow um", text_probability=0.09) == TIMING.patient_wait_ms

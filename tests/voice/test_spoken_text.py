@@ -38,6 +38,8 @@ from voice.spoken_text import speakable
         ("Crème brûlée, señor?", "Crème brûlée, señor?"),
         ("Привет means hello.", "means hello."),
         ("A fact.[1]", "A fact."),
+        ("Use $x$ @home, not 3 / x.", "Use x at home, not three divided by x."),
+        ("Https://b.org/x is it.", "b dot org slash x is it."),
     ],
 )
 def test_markup_and_what_has_no_sound_is_not_spoken(text: str, spoken: str) -> None:

@@ -260,7 +260,7 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"[‐‑]", "-"),
         # Addresses, files, versions, telephone numbers.
         (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", _address),
-        (r"https?://[^\s,;)]*[^\s,;).!?]", _address),
+        (r"(?i:https?)://[^\s,;)]*[^\s,;).!?]", _address),
         (rf"\b(?:www\.(?:[A-Za-z0-9-]+\.)+[a-z]{{2,}}|(?:[A-Za-z0-9-]+\.)+(?:{ENDINGS}))\b(?:/[^\s,;)]*[\w/])?(?!\.\w)",
          _address),
         (r"\b[A-Z]:\\[\w\\.-]*", _path),

@@ -97,7 +97,7 @@ SYMBOLS = (
     (r"(?<=\d)/(?=\d)", " over "), (r"α", " alpha "),
     (r"β", " beta "), (r"γ", " gamma "), (r"[Δδ]", " delta "), (r"θ", " theta "), (r"λ", " lambda "),
     (r"[µμ]", " mu "), (r"σ", " sigma "), (r"[Ωω]", " omega "), (r"©|®|™", " "), (r"†|‡", " "), (r"[•◦▪·]", " "),
-    (r"_", " "), (r"…", "..."),
+    (r"_", " "), (r"…", "..."), (r"@", " at "), (r"[$/]", " "),
 )  # fmt: skip
 
 ENDINGS = "com|org|net|edu|gov|mil|io|co|uk|de|eu|info|app|dev|ai|tv|me|us|ca|au|fr|es|it|nl|ch|jp|int|biz|xyz|nz|ie"

@@ -1,4 +1,4 @@
-"""What rules can tell about an answer: whether it declines, suits the ear, and is right in a dialogue. Whether it would
+"""What rules can tell about an answer: whether it declines, is speakable, and is right in a dialogue. Whether it would
 be safe, or is needless, is graded by people who see neither the code nor the model."""
 
 from __future__ import annotations

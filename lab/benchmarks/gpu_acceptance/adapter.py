@@ -11,8 +11,8 @@ from lab.benchmarks.gpu_acceptance.answers import SYSTEM, holds
 from lab.benchmarks.gpu_acceptance.context import Context, NotPossibleHere
 from lab.benchmarks.gpu_acceptance.conversion import TINY_TRAINING, generated_corpus
 from lab.benchmarks.gpu_acceptance.weights import models, precision
-from model.convert.evaluate import EvaluationPrompt, KindMetrics, all_drafts, evaluate, evaluation_prompts
-from model.convert.train_adapter import AdapterTraining
+from lab.convert.evaluate import EvaluationPrompt, KindMetrics, all_drafts, evaluate, evaluation_prompts
+from lab.convert.train_adapter import AdapterTraining
 from model.engine.bundled import weights_checksum
 from model.engine.loader import LoadedModel, load_model
 

@@ -87,15 +87,20 @@ def compiled_kernels(on_gpu: bool) -> list[Any]:
 
 def distinct(wanted: Sequence[Step]) -> Iterator[Any]:
     """The launches of some steps that are compiled separately."""
-    from lab.benchmarks.gpu_acceptance.recording import meta_decoder, recorded_pass, recorded_step
+    from lab.benchmarks.gpu_acceptance.recording import meta_adapter, meta_decoder, meta_drafter, recorded_step
 
     seen = set()
     for step in wanted:
-        capacity = 512 if step.config.hidden < 100 else 4224
-        rank = 32 if step.config.hidden > 64 else 4
-        launches = recorded_pass(step.config, step.dtype, step.drafts, step.copies, rank, capacity, step.batch)
-        choosing = recorded_step(meta_decoder(step.config, step.dtype), step.drafts, step.batch, choosing=True).launches
-        for launch in (*launches, *choosing):
+        context, rank = (512, 4) if step.config.hidden < 100 else (4096, 32)
+        decoder = meta_decoder(step.config, step.dtype)
+        adapter = meta_adapter(step.config, step.dtype, rank, step.drafts) if step.drafts else None
+        sizes = {"copies": step.copies, "context": context}
+        launches = list(recorded_step(decoder, step.drafts, step.batch, adapter=adapter, **sizes).launches)
+        if step.drafts:  # two layers before the last are read
+            decoder = meta_decoder(replace(step.config, layers=3), step.dtype)
+            launches += recorded_step(decoder, step.drafts, step.batch, head=meta_drafter(decoder), **sizes).launches
+        launches += recorded_step(decoder, step.drafts, step.batch, choosing=True, **sizes).launches
+        for launch in launches:
             key = (launch.name, *(_kind(part) for part in launch.arguments), *launch.constants.items())
             if key not in seen:
                 seen.add(key)

@@ -17,11 +17,11 @@ import torch
 from lab.benchmarks.gpu_acceptance.answers import holds
 from lab.benchmarks.gpu_acceptance.context import Context, NotPossibleHere
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
+from lab.convert import training
+from lab.convert.batch_generation import Prompt, generate
+from lab.convert.corpus import Corpus, TrainingText
+from lab.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.checkpoint.checkpoint import DecoderConfig
-from model.convert import training
-from model.convert.batch_generation import Prompt, generate
-from model.convert.corpus import Corpus, TrainingText
-from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.engine.loader import LoadedModel
 
 _STEPS = 40

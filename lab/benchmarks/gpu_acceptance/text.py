@@ -15,8 +15,8 @@ from chat.types import Message
 from lab.benchmarks.gpu_acceptance.answers import SYSTEM, ask, holds, running
 from lab.benchmarks.gpu_acceptance.context import Context
 from lab.benchmarks.gpu_acceptance.weights import models, precision
-from model.convert.batch_generation import Prompt, generate
-from model.convert.evaluate import evaluation_prompts
+from lab.convert.batch_generation import Prompt, generate
+from lab.convert.evaluate import evaluation_prompts
 from model.engine.loader import LoadedModel, load_model
 
 _PROMPTS, _TOKENS = 20, 48

@@ -21,12 +21,15 @@ from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from torch import Tensor
+
 from lab.benchmarks.gpu_mistakes.mistakes import DRAFTER_MISTAKES, MISTAKES
 from lab.benchmarks.gpu_mistakes.real_layers import real_drafter, real_layers
 from lab.benchmarks.gpu_mistakes.running import CPU, OneDrafterKernel, OneKernel, mistaken, selected, selected_drafter
 from model.hub.store import ModelStore
 from model.nn.decoder import Decoder
 from model.nn.gpu import selection
+from model.nn.gpu.block_matrix import BlockWeight
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.triton_operations import TritonOperations
 
@@ -89,8 +92,20 @@ def _cases(
 
 @contextmanager
 def _kept_weights() -> Iterator[None]:
-    """A decoder whose kernels are rejected expands its weights, for plain PyTorch: here it is used again."""
-    with patch.object(Decoder, "expand_weights", lambda self: None), patch.object(selection, "MaskedPass"):
+    """Weights are expanded once. A decoder whose kernels are rejected expands them for plain PyTorch, and is used up:
+    here it is used again."""
+    expand, known = BlockWeight.expanded, dict[int, Tensor]()
+
+    def expanded(weight: BlockWeight) -> Tensor:
+        if id(weight) not in known:
+            known[id(weight)] = expand(weight)
+        return known[id(weight)]
+
+    with (
+        patch.object(BlockWeight, "expanded", expanded),
+        patch.object(Decoder, "expand_weights", lambda self: None),
+        patch.object(selection, "MaskedPass"),
+    ):
         yield
 
 

@@ -15,7 +15,6 @@ from voice import events
 from voice.asr import Recognizer
 from voice.audio.codec import RECOGNITION_RATE
 from voice.audio.vad import Silero
-from voice.prosody import prosodic_completion
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 from voice.tts import Voices
@@ -73,7 +72,7 @@ def converse(turn: NoisyTurn, recognizer: Recognizer, silero: Silero, completion
         log: list[tuple[float, events.SessionEvent]] = []
         instant, delayed = InlineExecutor(), DelayedExecutor()
         voice: Any = FakeVoice()
-        models = SpeechModels(recognizer, silero, Voices([voice]), prosodic_completion, delayed, instant, instant)
+        models = SpeechModels(recognizer, silero, Voices([voice]), None, delayed, instant, instant)
         session = VoiceSession(
             FakeLanguageModel(completion=completion),
             models,

@@ -17,7 +17,7 @@ from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Message, Tool
-from model.convert.programs import read_examples, varied
+from lab.convert.programs import read_examples, varied
 
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=ZoneInfo("Europe/Berlin"))
 LIGHT = Tool("set_light", "", {"type": "object", "properties": {"room": {"type": "string"}}})

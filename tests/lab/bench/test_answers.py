@@ -22,7 +22,7 @@ from lab.bench import answers as bench
 from lab.bench.answers import GradedAnswer, Question, Score, load_questions, select
 from lab.bench.grading import Grade, Rule, grade
 from lab.bench.session_answers import SessionAnswer
-from model.convert.requests import labelled_requests
+from lab.convert.requests import labelled_requests
 from server.serving.options import ModelOptions
 from tests.conftest import save_tiny_checkpoint
 

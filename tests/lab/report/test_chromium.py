@@ -44,5 +44,5 @@ def test_the_chosen_browser_comes_before_the_first_one_found(monkeypatch: pytest
 
 def test_without_playwright_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chromium, "find_spec", lambda name: None)
-    with pytest.raises(BrowserUnavailable, match=r'pip install "rejoinder\[page\]"'):
+    with pytest.raises(BrowserUnavailable, match=r'pip install -e "\.\[page\]"'):
         find_browser()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cli import call
-from cli.call import CallOutcome
+from lab.simulator.call import CallOutcome
 from lab.simulator.carriers import CARRIERS, CalledFunction, Frame
 from lab.simulator.phone import Phone
 

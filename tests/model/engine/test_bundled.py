@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.convert.write_tuned import write_tuned
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
-from model.checkpoint.tuned import write_tuned
 from model.engine.bundled import (
     bundled,
     is_made_for,

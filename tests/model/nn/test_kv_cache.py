@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.checkpoint.checkpoint import DecoderConfig
-from model.nn.kv_cache import KeyValueCache, dequantized, group_size, record_bytes
+from model.nn.kv_cache import KeyValueCache, group_size, quantized, record_bytes
+from tests.model.nn.int8_records import dequantized
 
 CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
 
@@ -68,10 +69,11 @@ def test_an_int8_cache_is_copied_and_truncated_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("head_dim", [20, 64])
-def test_an_int8_cache_stands_for_levels_times_their_groups_scale(head_dim: int) -> None:
-    levels = torch.randint(-127, 128, (3, head_dim), dtype=torch.int8)
-    scales = torch.rand(3, head_dim // group_size(head_dim))
-    records = torch.cat((levels, scales.view(torch.int8)), -1)
-    assert records.shape[-1] == record_bytes(head_dim)
-    expected = levels.unflatten(-1, (-1, group_size(head_dim))).float() * scales[..., None]
-    assert torch.equal(dequantized(records, head_dim), expected.flatten(-2))
+def test_an_int8_cache_rounds_to_levels_of_their_groups_scale(head_dim: int) -> None:
+    values, size = torch.randn(3, head_dim), group_size(head_dim)
+    records = quantized(values, head_dim)
+    assert records.shape == (3, record_bytes(head_dim))
+    levels, scales = records[:, :head_dim], records[:, head_dim:].contiguous().view(torch.float32)
+    error = dequantized(records, head_dim) - values
+    assert (error.abs() <= 0.51 * scales.repeat_interleave(size, -1)).all()
+    assert levels.abs().amax() == 127

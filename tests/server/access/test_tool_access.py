@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
-from cli.call import place_call
 from cli.main import app as cli
+from lab.simulator.call import place_call
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
 from server.access.tool_access import ToolAccess

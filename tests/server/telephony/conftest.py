@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli import call
+from lab.simulator import call
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import uvicorn
 
-from cli.call import CallOutcome, CallPlan
 from lab.report.corpus import bounds_ms
+from lab.simulator.call import CallOutcome, CallPlan
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext

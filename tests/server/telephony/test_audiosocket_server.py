@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from cli.call import place_call
+from lab.simulator.call import place_call
 from lab.simulator.carriers import CARRIERS
 from lab.simulator.phone import dial
 from server.telephony import audiosocket_server

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from cli.call import place_call
+from lab.simulator.call import place_call
 from lab.simulator.carriers import CARRIERS
 from lab.simulator.errors import ServerUnavailable
 from lab.simulator.phone import NetworkConditions, dial

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.user_data import owner_id
-from cli.call import place_call
+from lab.simulator.call import place_call
 from lab.simulator.carriers import CARRIERS
 from lab.simulator.phone import dial
 from server.access.admission import Admission

@@ -15,8 +15,9 @@ from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.row_codegen import STORE, store_kernel
 from model.nn.cpu.target import Isa
 from model.nn.cpu.team import Team, shared_team
-from model.nn.kv_cache import dequantized, group_size, record_bytes
+from model.nn.kv_cache import group_size, record_bytes
 from tests.model.nn.cpu.random_blocks import supported
+from tests.model.nn.int8_records import dequantized
 
 
 def attend_rows(
