@@ -92,7 +92,7 @@ class Case:
             Sampler(self.sampling, self.sampling.generator(torch.device("cpu"))),
             model.decoder.config.context_length,
             DraftLengthController({1: 1.0}, 0, ()),
-            *(() if runner is None else (partial(runner.attach, drafting=self.drafting),)),
+            None if runner is None else partial(runner.attach, drafting=self.drafting),
             constraint=None if self.grammar is None else Constraint(model.grammars.compile(self.grammar)),
             num_top=self.num_top,
             stop_tokens=model.stop_tokens,
@@ -167,7 +167,7 @@ def generate_together(model: LoadedModel, runner: CUDAGraphRunner, cases: Sequen
     while active:
         attached = {id(case.input): one for one in active if isinstance((case := one[0]).input, Attachment)}
         results = [] if not attached else runner.step([case.input for case, _ in attached.values()])  # type: ignore[misc]
-        found = [(*attached[id(one)], result) for one, result in results]
+        found: list[tuple[Case, SpeculativeDecoder, Any]] = [(*attached[id(one)], result) for one, result in results]
         others = [one for one in active if not isinstance(one[0].input, Attachment)]
         if others:
             logits = model.decoder.run([case.input for case, _ in others])  # type: ignore[misc]
@@ -189,7 +189,7 @@ def drafts_that_are_often_right(
             follows = [*text[len(so_far) :][: drafts.shape[1]], *[5] * 6]
             follows[draw.randrange(6)] = 7
             drafts[row] = torch.tensor(follows[: drafts.shape[1]])
-            seen["right"] += follows[0] == (text[len(so_far) :] or [None])[0]
+            seen["right"] += follows[0] == (text[len(so_far) :] or [-1])[0]
         set_drafts(state, slots, drafts, confidence, result)
 
     patch.setattr(DeviceState, "set_drafts", draft)
