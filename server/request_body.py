@@ -15,7 +15,8 @@ from server.budgets import Budget
 
 MAX_JSON_VALUES = 20_000
 """Values in a JSON body, an event, or a line of a batch. Reading them, and listing what is wrong with each, takes up to
-0.2 s, in which no conversation goes on. 4 MiB have room for two million. A request of 32,000 tokens has a few thousand."""
+0.2 s, in which no conversation goes on. 4 MiB have room for two million; a request of 32,000 tokens has a few
+thousand."""
 
 TOO_MANY_VALUES = f"the JSON has more than {MAX_JSON_VALUES:,} values"
 
