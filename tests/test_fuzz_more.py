@@ -109,7 +109,9 @@ def test_a_form_is_read_or_refused(body: bytes, kind: bytes) -> None:
 TYPES = [torch.int8, torch.int32, torch.float16, torch.float32, torch.bool]
 PREFIX = {"tokens": (2,), "keys": (1, 1, 2, 8), "values": (1, 1, 2, 8), "keys.scale": (1, 1, 1, 8),
           "values.scale": (1, 1, 1, 8)}  # fmt: skip
-DRAFTER = {name: (4, 4) for name in "features input gate_up down output masks places mix gate_up0 down0 heads0".split()}
+DRAFTER: dict[str, tuple[int, ...]] = dict.fromkeys(
+    "features input gate_up down output masks places mix gate_up0 down0 heads0 attention0".split(), (4, 4)
+)
 SCALES = {f"{name}.scale": (4,) for name in DRAFTER}
 
 

@@ -1,6 +1,5 @@
 """Coverage-guided fuzzing of every decoder of bytes from outside: atheris (libFuzzer) looks for inputs that reach new
-code, and gives them to the properties of `tests/test_fuzz.py` and
-`tests/test_fuzz_more.py`.
+code, and gives them to the properties of `tests/test_fuzz.py` and `tests/test_fuzz_more.py`.
 
     pip install atheris
     python -m lab.benchmarks.fuzz --seconds 60                 # for each target
