@@ -63,8 +63,8 @@ class Lexicon:
     @staticmethod
     def learned(messages: Sequence[Message], taught: Mapping[str, str] = MappingProxyType({})) -> Lexicon:
         """What a conversation says of pronunciations: its user; if they do not, its instructions; if these do not, what
-        tools returned. What is said later counts. Where the user is asked to agree to a call, outputs do not count: they
-        must hear what they agree to.
+        tools returned. What is said later counts. Where the user is asked to agree to a call, outputs do not count:
+        they must hear what they agree to.
 
         Args:
             taught: what the user has said of them in earlier conversations, which counts before the instructions.
