@@ -16,7 +16,7 @@ from server.access.keys import ApiKey
 from server.access.usage import UsageMeter, current_meter, key_name
 from server.budgets import JSON_BODY
 from server.context import AccessDenied, ServerContext
-from server.request_body import limited
+from server.request_body import TOO_MANY_VALUES, has_too_many_values, limited
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -106,6 +106,8 @@ async def read_json(request: Request, model: type[T]) -> T:
     """The validated body of a request. Raises APIError."""
     with limited(request, JSON_BODY) as counted:
         body = await counted.body()
+    if has_too_many_values(body):
+        raise APIError(400, TOO_MANY_VALUES)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

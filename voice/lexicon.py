@@ -9,10 +9,11 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from types import MappingProxyType
 
+from agent.tool_runs import NOT_CONFIRMED
 from agent.words.language import language
 from chat.types import Message
 
@@ -62,7 +63,8 @@ class Lexicon:
     @staticmethod
     def learned(messages: Sequence[Message], taught: Mapping[str, str] = MappingProxyType({})) -> Lexicon:
         """What a conversation says of pronunciations: its user; if they do not, its instructions; if these do not, what
-        tools returned. What is said later counts.
+        tools returned. What is said later counts. Where the user is asked to agree to a call, outputs do not count:
+        they must hear what they agree to.
 
         Args:
             taught: what the user has said of them in earlier conversations, which counts before the instructions.
@@ -77,7 +79,9 @@ class Lexicon:
                 instructions.append(message.content)
         by_user = (_ENGLISH.pronunciations(*each) for each in reversed(spoken))
         by_operator = (_ENGLISH.pronunciations(text) for text in reversed(instructions))
-        returned = Lexicon.respelled([message.content for message in messages if message.role == "tool"])
+        outputs = [message.content for message in messages if message.role == "tool"]
+        asks = any(message.content == NOT_CONFIRMED for message in takewhile(_is_not_user, reversed(messages)))
+        returned = NO_LEXICON if asks else Lexicon.respelled(outputs)
         return returned.including(_of_newest(chain(by_user, [dict(taught)], by_operator)))
 
     @staticmethod
@@ -118,6 +122,10 @@ class Lexicon:
 
 
 NO_LEXICON = Lexicon({})
+
+
+def _is_not_user(message: Message) -> bool:
+    return message.role != "user"
 
 
 def _of_newest(found: Iterable[dict[str, str]]) -> Lexicon:

@@ -18,7 +18,9 @@ from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, Implement
 from pydantic import ValidationError
 
 from agent.tools.function_tool import MAX_OUTPUT_CHARACTERS
-from agent.tools.mcp_tool import McpError, McpTool
+from agent.tools.mcp_tool import McpError, McpTool, is_readable_schema
+
+_log = logging.getLogger("rejoinder.server")
 
 MAX_TOOLS = 64
 """Tools of one server. A language model of this size chooses among few."""
@@ -69,6 +71,9 @@ class McpClient:
                 if size > MAX_RESPONSE_BYTES:
                     raise McpError("protocol_error", f"the list of tools has more than {MAX_RESPONSE_BYTES} bytes")
                 for tool in page.tools:
+                    if not is_readable_schema(tool.input_schema):
+                        _log.warning("a tool of an MCP server is left out: its input schema is none")
+                        continue
                     hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
                     tools.append(McpTool(tool.name, tool.description or "", tool.input_schema, hints))
                 if (cursor := page.next_cursor) is None or len(tools) >= MAX_TOOLS:

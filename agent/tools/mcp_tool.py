@@ -38,3 +38,13 @@ class McpTool:
     def read_only(self) -> bool:
         """Whether the server says that the tool changes nothing."""
         return bool((self.annotations or {}).get("readOnlyHint"))
+
+
+def is_readable_schema(schema: Any) -> bool:
+    """Whether the parts of a JSON Schema that are read here have the form that they should."""
+    if not isinstance(schema, Mapping):
+        return isinstance(schema, bool)
+    properties, values, kind = schema.get("properties", {}), schema.get("enum", []), schema.get("format", "")
+    if not (isinstance(properties, Mapping) and isinstance(values, list) and isinstance(kind, str)):
+        return False
+    return all(map(is_readable_schema, [*properties.values(), schema.get("items", True)]))

@@ -63,8 +63,7 @@ class WebSearch:
         for result in found.results:
             text = _plain(result.content or "")
             if text and len(quotations) < _NUM_RESULTS:
-                site = (urlsplit(result.url).hostname or "").removeprefix("www.")
-                quotations.append({"site": site, "title": _plain(result.title)[:100], "text": text})
+                quotations.append({"site": _site(result.url), "title": _plain(result.title)[:100], "text": text})
         if not quotations:
             return f"The web search found nothing for {query!r}."
         return f"{INTRODUCTION}\n{json.dumps(quotations, ensure_ascii=False)}"
@@ -77,6 +76,14 @@ class WebSearch:
 def _answer_text(answer: str | dict[str, Any]) -> str:
     """An instant answer: plain text, or an object in newer versions."""
     return _plain(answer if isinstance(answer, str) else str(answer.get("answer") or ""))
+
+
+def _site(url: str) -> str:
+    """The name of the host of a page; empty if the address is none."""
+    try:
+        return (urlsplit(url).hostname or "").removeprefix("www.")[:100]
+    except ValueError:  # "http://[" has half of an IPv6 address
+        return ""
 
 
 def _plain(text: str) -> str:

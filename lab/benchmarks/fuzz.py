@@ -1,5 +1,5 @@
 """Coverage-guided fuzzing of every decoder of bytes from outside: atheris (libFuzzer) looks for inputs that reach new
-code, and gives them to the properties of `tests/test_fuzz.py`.
+code, and gives them to the properties of `tests/test_fuzz.py` and `tests/test_fuzz_more.py`.
 
     pip install atheris
     python -m lab.benchmarks.fuzz --seconds 60                 # for each target
@@ -11,6 +11,14 @@ import argparse
 import re
 import subprocess
 import sys
+from typing import Any
+
+
+def all_targets() -> dict[str, Any]:
+    """The properties of all decoders."""
+    from tests import test_fuzz, test_fuzz_more
+
+    return test_fuzz.TARGETS | test_fuzz_more.TARGETS
 
 
 def fuzz_here(name: str, seconds: int) -> None:
@@ -18,19 +26,18 @@ def fuzz_here(name: str, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["server", "voice"]):
-        from tests.test_fuzz import TARGETS
-    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=4096"], TARGETS[name].hypothesis.fuzz_one_input)
+        targets = all_targets()
+    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=4096"], targets[name].hypothesis.fuzz_one_input)
     atheris.Fuzz()
 
 
 def fuzz_all(seconds: int, only: str) -> int:
     """Fuzz the targets one after the other, print a table, and return how many failed."""
     import server.openmp  # noqa: F401 - before torch
-    from tests.test_fuzz import TARGETS
 
     failed = 0
     print("| target | inputs | branches reached | |\n|---|---|---|---|", flush=True)
-    for name in TARGETS:
+    for name in all_targets():
         if only not in name:
             continue
         command = [sys.executable, "-m", "lab.benchmarks.fuzz", "--target", name, "--seconds", str(seconds)]

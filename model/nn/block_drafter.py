@@ -102,7 +102,7 @@ def load_block_drafter(path: Path, config: DecoderConfig, base: str) -> BlockDra
             name: stored[name] if name in _FLOATS else stored[name].float() * stored[f"{name}.scale"][:, None]
             for name in expected
         }
-    except (KeyError, RuntimeError, IndexError) as error:
+    except (KeyError, RuntimeError, IndexError, TypeError) as error:
         raise BadModelFile(f"{path.name} is no block drafter, or is damaged ({error})") from None
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
         raise BadModelFile(f"the drafter {path.name} has matrices that do not fit together")

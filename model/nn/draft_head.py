@@ -83,9 +83,9 @@ def load_draft_head(path: Path, config: DecoderConfig, base: str) -> DraftHeadWe
     try:
         matrices = {name: tensors[name].float() * tensors[f"{name}.scale"][:, None] for name in MATRICES}
         vocabulary = tensors["vocabulary"].long()
-    except (KeyError, RuntimeError, IndexError) as error:
+        size, inner = matrices["down"].shape
+    except (KeyError, RuntimeError, IndexError, ValueError) as error:
         raise BadModelFile(f"the draft head {path.name} is incomplete or damaged ({error})") from None
-    size, inner = matrices["down"].shape
     expected = {
         "features": (size, num_features(config)),
         "input": (size, config.hidden + size),
@@ -94,7 +94,8 @@ def load_draft_head(path: Path, config: DecoderConfig, base: str) -> DraftHeadWe
         "output": (config.hidden, size),
     }
     shapes = {name: tuple(matrix.shape) for name, matrix in matrices.items()}
-    if shapes != expected or len(vocabulary) == 0 or int(vocabulary.max()) >= config.vocab_size:
+    is_list = vocabulary.dim() == 1 and len(vocabulary) > 0
+    if shapes != expected or not is_list or not 0 <= vocabulary.min() <= vocabulary.max() < config.vocab_size:
         raise BadModelFile(f"the draft head {path.name} has a different shape than the model")
     return DraftHeadWeights(matrices, vocabulary, base, metadata)
 

@@ -48,9 +48,13 @@ def load_trained_prefix(path: Path, config: DecoderConfig, base: str) -> Trained
     Raises BadModelFile: it is missing, damaged, or was made for other weights."""
     names = ("tokens", "keys", "values", "keys.scale", "values.scale")
     tensors, metadata = load_bound_file(path, "trained prefix", base=base, names=names)
-    keys, values = (tensors[name].float() * tensors[f"{name}.scale"].float() for name in ("keys", "values"))
-    tokens = tuple(tensors["tokens"].tolist())
+    tokens = tensors["tokens"].flatten().tolist()
     shape = (config.layers, config.kv_heads, len(tokens), config.head_dim)
-    if keys.shape != shape or values.shape != shape:
+    expected = {"keys": shape, "values": shape}
+    expected |= {f"{name}.scale": (*shape[:2], 1, shape[3]) for name in expected}
+    if any(tensors[name].shape != size for name, size in expected.items()):
         raise BadModelFile(f"the trained prefix {path.name} has another shape than the model")
-    return TrainedPrefix(tokens, keys, values, metadata)
+    if not all(isinstance(token, int) and 0 <= token < config.vocab_size for token in tokens):
+        raise BadModelFile(f"the trained prefix {path.name} has tokens that the model has not")
+    keys, values = (tensors[name].float() * tensors[f"{name}.scale"].float() for name in ("keys", "values"))
+    return TrainedPrefix(tuple(tokens), keys, values, metadata)

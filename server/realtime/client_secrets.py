@@ -28,7 +28,7 @@ from server.realtime.configuration import (
 )
 from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
-from server.request_body import limited
+from server.request_body import TOO_MANY_VALUES, has_too_many_values, limited
 from server.response_format import StrictModel
 from server.shared_store import SharedRecords
 from voice.history import new_id
@@ -125,6 +125,8 @@ def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -
     async def create(request: Request) -> Response:
         with limited(request, JSON_BODY) as counted:
             body = await counted.body()
+        if has_too_many_values(body):
+            raise APIError(400, TOO_MANY_VALUES)
         try:
             wanted = ClientSecretRequest.model_validate_json(body or b"{}")
             default = default_config(context.model, context.speech_models.voices.default.name)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from server.realtime.session_config import ENCODINGS
+from server.request_body import TOO_MANY_VALUES, has_too_many_values
 
 _TAGS = frozenset(
     [
@@ -61,6 +62,8 @@ def errors_in(field: str) -> Iterator[None]:
 def parse_json(text: str) -> dict[str, Any]:
     """The event in a text frame. Raises InvalidEvent, also for half of a surrogate pair, which no UTF-8 can hold: the
     text would be accepted here, and fail wherever it is written."""
+    if has_too_many_values(text.encode(errors="replace")):
+        raise InvalidEvent(TOO_MANY_VALUES, code="invalid_json")
     try:
         payload = from_json(text, allow_inf_nan=False)
     except ValueError as error:

@@ -60,6 +60,8 @@ def pronunciations(text: str, said_before: str = "", *, trusted: bool = True) ->
         of = _subject(before) if is_passive else _object(after)
         name = _name(of, before, said, said_before) if said else ""
         is_marked = trusted and (_is_marked(how, said) or before.rstrip().endswith(_INTRODUCING))
+        if not trusted and not name[:1].isupper():
+            continue  # "unsafe is pronounced safe"
         if name and said != name.lower() and (is_marked or _likeness(said, name) >= _ALIKE):
             found.setdefault(name, said)
     for before, after in _places(text, "(/") if trusted else ():

@@ -64,7 +64,8 @@ class _Listener:
         return Pronunciation(np.zeros(240, np.float32), (), np.zeros(0))
 
 
-def _listening() -> tuple[SpeechModels, _Listener]:
+def listening() -> tuple[SpeechModels, _Listener]:
+    """Speech models without recognition, whose voice writes down what it would pronounce."""
     listener, voice = _Listener(), Voice.__new__(Voice)
     vars(voice).update(name="listener", _synthesizer=listener, _lexicon=NO_LEXICON)
     models = SpeechModels(
@@ -88,7 +89,7 @@ async def asking(engine: Engine) -> AsyncIterator[AskTurns]:
         async def ask(before: Sequence[str], turns: Sequence[str]) -> tuple[Said, ...]:
             own = tools.conversation()
             own.enable(tools.registry)
-            models, listener = _listening()
+            models, listener = listening()
             received: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
             settings = SessionSettings(
                 instructions=INSTRUCTIONS, detect_turns=False, max_tokens=_MAX_TOKENS, tools=own.declarations

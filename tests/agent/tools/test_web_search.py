@@ -76,3 +76,9 @@ async def test_a_search_that_fails_is_reported_in_one_sentence(answer: Any) -> N
 
 def test_a_question_leaves_the_machine_only_when_the_turn_is_over() -> None:
     assert not WebSearch("http://127.0.0.1:9").tool().traits.read_only
+
+
+async def test_a_result_whose_address_is_none_does_not_hide_the_others() -> None:
+    async with json_server({"/search": {"results": [result("One", url="http://["), result("Two")]}}) as server:
+        text = (await ask(server)).text
+    assert '"site": "", "title": "A page", "text": "One"' in text and '"site": "example.org"' in text

@@ -69,3 +69,9 @@ def test_others_than_the_user_and_the_operator_only_respell() -> None:
     text = "Alice (pronounced like Bob), Niamh (/niːv/), Siobhan (pronounced shi-VAWN)"
     assert pronunciations(text) == {"Alice": "bob", "Niamh": "/niːv/", "Siobhan": "shi-vawn"}
     assert pronunciations(text, trusted=False) == {"Siobhan": "shi-vawn"}
+
+
+@pytest.mark.parametrize("text", ["That is unsafe, pronounced safe.", "fifteen is pronounced fifty"])
+def test_others_respell_names_only(text: str) -> None:
+    """Or a web page would decide what the voice says for an ordinary word."""
+    assert pronunciations(text) and not pronunciations(text, trusted=False)
