@@ -32,8 +32,8 @@ _MAX_CHARACTERS = 240
 """A clause is cut here whatever it contains, such as a web address or a run of symbols."""
 
 _MAX_DIGITS = 2 * _MAX_WORDS
-"""A run of digits is cut after so many: each is a word, and a clause of 240 of them takes ten times as long to synthesize
-as the longest sentence, while no other conversation gets audio."""
+"""A run of digits is cut after so many: each is a word, and a clause of 240 of them takes ten times as long to
+synthesize as the longest sentence, while no other conversation gets audio."""
 
 _WINDOW = _MAX_CHARACTERS + 40
 """Characters that are looked at for the end of the next clause, however many arrive at once."""
