@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from server.realtime.session_config import ENCODINGS
+from server.request_body import MAX_VALUES, has_too_many_values
 
 _TAGS = frozenset(
     [
@@ -69,6 +70,8 @@ def parse_json(text: str) -> dict[str, Any]:
         ) from None
     if not isinstance(payload, dict):
         raise InvalidEvent("an event must be a JSON object with a type", code="invalid_json")
+    if has_too_many_values(payload):
+        raise InvalidEvent(f"this event has more than {MAX_VALUES:,} values", code="event_too_large")
     return payload
 
 
