@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex, csv, xml
 
-
 MAX_CHOICES_CHARACTERS = 1 << 15
 """Of all choices together. The time for their grammar, in which no other thread runs, grows faster than they do."""
 
