@@ -14,9 +14,8 @@ from starlette.responses import JSONResponse, Response
 from server.access.admission import Refused
 from server.access.keys import ApiKey
 from server.access.usage import UsageMeter, current_meter, key_name
-from server.budgets import JSON_BODY
 from server.context import AccessDenied, ServerContext
-from server.request_body import TOO_MANY_VALUES, has_too_many_values, limited
+from server.request_body import json_body
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -104,10 +103,7 @@ def guarded(authenticate: Callable[[Request], ApiKey | None], handler: Handler) 
 
 async def read_json(request: Request, model: type[T]) -> T:
     """The validated body of a request. Raises APIError."""
-    with limited(request, JSON_BODY) as counted:
-        body = await counted.body()
-    if has_too_many_values(body):
-        raise APIError(400, TOO_MANY_VALUES)
+    body = await json_body(request)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -116,7 +112,7 @@ async def read_json(request: Request, model: type[T]) -> T:
 
 def _invalid(error: ValidationError) -> APIError:
     # Every member of a union reports why it does not match; the deepest one was meant.
-    first = max(error.errors(include_url=False), key=lambda details: len(details["loc"]))
+    first = max(error.errors(include_url=False, include_input=False), key=lambda details: len(details["loc"]))
     path, kind = field_path(first["loc"]), first["type"]
     if kind == "json_invalid":
         return APIError(400, f"the body is not valid JSON ({first['ctx']['error']})")

@@ -137,9 +137,10 @@ def is_same_site(connection: HTTPConnection, allowed_origins: Collection[str]) -
 
 
 def offered_keys(connection: HTTPConnection) -> list[str]:
-    """The keys that a client sent, as a bearer token or as a subprotocol."""
+    """The keys that a client sent, as a bearer token or as a subprotocol. Of subprotocols the first counts: a handshake
+    holds thousands, and each would be a guess that costs nothing."""
     offered = connection.scope.get("subprotocols", [])
-    candidates = [name.removeprefix(_KEY_SUBPROTOCOL) for name in offered if name.startswith(_KEY_SUBPROTOCOL)]
+    candidates = [name.removeprefix(_KEY_SUBPROTOCOL) for name in offered if name.startswith(_KEY_SUBPROTOCOL)][:1]
     scheme, _, token = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         candidates.append(token.strip())

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex, csv, xml
 
+MAX_CHOICES_CHARACTERS = 1 << 15
+"""Of all choices together. The time for their grammar, in which no other thread runs, grows faster than they do."""
+
 
 class StrictModel(BaseModel):
     """A part of a request or of a client event. An unknown field is an error that names it."""
@@ -81,6 +84,8 @@ class AnyFormat(StrictModel):
         for type_, name in self.NEEDED.items():
             if (getattr(self, name) is not None) != (self.type == type_):
                 raise ValueError(f"the type {type_!r}, and no other, needs the field {name.rstrip('_')!r}")
+        if sum(map(len, self.choices or ())) > MAX_CHOICES_CHARACTERS:
+            raise ValueError(f"the choices have more than {MAX_CHOICES_CHARACTERS:,} characters together")
         return self
 
     @property

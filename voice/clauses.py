@@ -31,6 +31,10 @@ _MIN_WORDS_BEFORE_NUMBER = 3
 _MAX_CHARACTERS = 240
 """A clause is cut here whatever it contains, such as a web address or a run of symbols."""
 
+_MAX_DIGITS = 2 * _MAX_WORDS
+"""A run of digits is cut after so many: each is a word, and a clause of 240 of them takes ten times as long to
+synthesize as the longest sentence, while no other conversation gets audio."""
+
 _WINDOW = _MAX_CHARACTERS + 40
 """Characters that are looked at for the end of the next clause, however many arrive at once."""
 
@@ -171,6 +175,9 @@ class ClauseSplitter:
                 cuts.append(word.end())
                 break
         longest = _MAX_CHARACTERS if start < _MAX_CHARACTERS else start + _MAX_CHARACTERS
+        digits = [place for place, character in enumerate(text) if character.isnumeric()]
+        if len(digits) > _MAX_DIGITS:
+            longest = min(longest, digits[_MAX_DIGITS])
         if len(text) > longest:
             cuts.append(longest)
         usable = [cut for cut in cuts if text[:cut].strip() and (cut >= longest or not _OPEN.search(text[:cut]))]

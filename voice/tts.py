@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from voice.kokoro_voice import KokoroSynthesizer
     from voice.piper_voice import PiperSynthesizer
 
+_MAX_DOTS = 40
+"""Of a clause. With about 100 letters that each have a dot ("w.w.w."), espeak-ng crashes and takes the process with it.
+Ordinary clauses have a few dots."""
+
 _LEAD_MS = 4.0
 """Silence kept before a clause. Piper adds 20 to 150 ms and Kokoro about 300, which would delay the response."""
 
@@ -83,6 +87,8 @@ class Voice:
             learned: what the conversation has learned, which takes precedence over the voice's lexicon.
         """
         text = self._lexicon.including(learned).apply(clause.spoken(english=self._synthesizer.speaks_english))
+        if text.count(".") > _MAX_DOTS:
+            text = " ".join(text.replace(".", " ").split())
         if not text:
             return NO_SPEECH
         spoken, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate

@@ -66,10 +66,14 @@ def greedy_tokens(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
+_COLDEST = 1e-3
+"""Lower temperatures choose the same tokens, and would make logits infinite."""
+
+
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """The distributions to sample from: [..., vocabulary] → [..., vocabulary], each summing to 1, on the device of the
     logits. Temperature above 0."""
-    scaled = logits / sampling.temperature
+    scaled = logits / max(sampling.temperature, _COLDEST)
     if sampling.top_k:
         floor = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[..., -1:]
         scaled = scaled.masked_fill(scaled < floor, -torch.inf)

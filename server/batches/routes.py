@@ -230,7 +230,7 @@ def _check_fields(fields: Mapping[str, str]) -> int | None:
 def _limit(query: Mapping[str, str], default: int, most: int) -> int:
     """How many items a list may have. Raises APIError."""
     value = query.get("limit", str(default))
-    if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= most):
+    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= most):
         raise APIError(400, f"limit must be a number from 1 to {most}", "limit", "invalid_value")
     return int(value)
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from server.access.keys import ApiKey, digest
 from server.access.usage import key_name
 from server.api_errors import APIError, guarded
-from server.budgets import CLIENT_SECRETS, JSON_BODY, Kept, memory
+from server.budgets import CLIENT_SECRETS, Kept, memory
 from server.context import ServerContext
 from server.realtime.configuration import (
     check_speech,
@@ -28,7 +28,7 @@ from server.realtime.configuration import (
 )
 from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
-from server.request_body import TOO_MANY_VALUES, has_too_many_values, limited
+from server.request_body import json_body
 from server.response_format import StrictModel
 from server.shared_store import SharedRecords
 from voice.history import new_id
@@ -123,10 +123,7 @@ def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -
     """`POST /v1/realtime/client_secrets`."""
 
     async def create(request: Request) -> Response:
-        with limited(request, JSON_BODY) as counted:
-            body = await counted.body()
-        if has_too_many_values(body):
-            raise APIError(400, TOO_MANY_VALUES)
+        body = await json_body(request)
         try:
             wanted = ClientSecretRequest.model_validate_json(body or b"{}")
             default = default_config(context.model, context.speech_models.voices.default.name)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from server.realtime.session_config import ENCODINGS
-from server.request_body import TOO_MANY_VALUES, has_too_many_values
+from server.request_body import MAX_VALUES, has_too_many_values
 
 _TAGS = frozenset(
     [
@@ -62,8 +62,6 @@ def errors_in(field: str) -> Iterator[None]:
 def parse_json(text: str) -> dict[str, Any]:
     """The event in a text frame. Raises InvalidEvent, also for half of a surrogate pair, which no UTF-8 can hold: the
     text would be accepted here, and fail wherever it is written."""
-    if has_too_many_values(text.encode(errors="replace")):
-        raise InvalidEvent(TOO_MANY_VALUES, code="invalid_json")
     try:
         payload = from_json(text, allow_inf_nan=False)
     except ValueError as error:
@@ -72,6 +70,8 @@ def parse_json(text: str) -> dict[str, Any]:
         ) from None
     if not isinstance(payload, dict):
         raise InvalidEvent("an event must be a JSON object with a type", code="invalid_json")
+    if has_too_many_values(payload):
+        raise InvalidEvent(f"this event has more than {MAX_VALUES:,} values", code="event_too_large")
     return payload
 
 

@@ -25,6 +25,7 @@ from tests.server.live_server import connected, receive, serving
         ({"additional_headers": {"Authorization": "Bearer secret"}}, True),
         ({"subprotocols": ["realtime", "openai-insecure-api-key.secret"]}, True),
         ({"subprotocols": ["realtime", "openai-insecure-api-key.wrong"]}, False),
+        ({"subprotocols": ["realtime", "openai-insecure-api-key.guess", "openai-insecure-api-key.secret"]}, False),
     ],
 )
 async def test_an_api_key_is_required_if_one_is_set(options: dict[str, Any], allowed: bool) -> None:

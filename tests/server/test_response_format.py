@@ -14,6 +14,7 @@ import pytest
 
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
+from server.response_format import ResponseFormat
 from tests.fakes import fake_speech_models
 from tests.real_time import HANG_S
 from tests.server.realtime.conversation_client import check_against_openai, new_conversation
@@ -165,3 +166,9 @@ def test_a_form_that_cannot_be_enforced_is_an_error_that_names_the_place(
         assert text_of(await client.respond(response_format=NAME, output_modalities=["text"]))  # it goes on
 
     converse(tiny_engine, scenario)
+
+
+def test_the_characters_of_all_choices_have_a_limit() -> None:
+    assert ResponseFormat(type="choice", choices=["x" * 128] * 256).as_grammar
+    with pytest.raises(ValueError, match="32,768 characters together"):
+        ResponseFormat(type="choice", choices=["x" * 129] * 256)

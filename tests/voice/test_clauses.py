@@ -90,3 +90,10 @@ def test_a_whole_page_that_arrives_at_once_is_divided_quickly() -> None:
     clauses = ClauseSplitter().push(5000 * "\n" + 20_000 * "x" + 3000 * ".," + "\n")
     assert time.thread_time() - start < 1
     assert "".join(clause.text for clause in clauses).startswith("\n")
+
+
+def test_a_run_of_digits_is_cut_before_it_keeps_the_voice_busy_for_a_minute() -> None:
+    for run in ("9" * 240, "7%" * 120, "½" * 240):
+        clauses = split(run)
+        assert "".join(clauses) == run
+        assert max(sum(map(str.isnumeric, clause)) for clause in clauses) == 48

@@ -61,6 +61,12 @@ def test_confidence_and_entropy_are_those_of_the_softmax(logits: list[list[float
     torch.testing.assert_close(entropy_of(rows), torch.special.entr(distribution).sum(-1), atol=1e-4, rtol=0)
 
 
+def test_a_temperature_next_to_zero_is_greedy() -> None:
+    for temperature in (1e-320, 1e-30):
+        distribution = probabilities(torch.tensor([1.0, 20.0, 3.0]), Sampling(temperature=temperature))
+        assert distribution.tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize("settings", [{"temperature": -1}, {"temperature": 3}, {"top_k": -1}, {"top_p": 0}])
 def test_sampling_out_of_range_is_rejected(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):

@@ -212,6 +212,6 @@ def test_bad_requests_get_a_sentence(
 
 
 def test_limits_of_a_list(address: str) -> None:
-    for path, limit in (("files", "0"), ("batches", "101"), ("batches", "many")):
+    for path, limit in (("files", "0"), ("batches", "101"), ("batches", "many"), ("files", "000000001" + 5000 * "9")):
         response = httpx.get(f"http://{address}/v1/{path}?limit={limit}", timeout=HANG_S)
         assert response.status_code == 400 and "limit must be a number" in response.json()["error"]["message"]

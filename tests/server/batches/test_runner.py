@@ -173,6 +173,7 @@ async def test_what_is_unanswered_after_a_day_is_reported_as_expired() -> None:
     ("line", "code", "words"),
     [
         (b"nonsense", "invalid_json_line", "not valid JSON"),
+        (b'{"body": [' + b"0," * 20_000 + b"0]}", "invalid_value", "20,000 values"),
         (b'{"custom_id": "1"}', "missing_required_parameter", "method"),
         (b'{"custom_id": "1", "method": "GET", "url": "/v1/decide", "body": {}}', "invalid_method", "'GET'"),
         (b'{"custom_id": "1", "method": "POST", "url": "/v1/x", "body": {}}', "mismatched_endpoint", "'/v1/x'"),

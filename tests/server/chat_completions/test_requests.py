@@ -8,11 +8,14 @@ import io
 import json
 from typing import Any
 
+import httpx
 import jsonschema
 import openai
 import pytest
 from openai import OpenAI
 
+from server.request_body import MAX_VALUES
+from tests.real_time import HANG_S
 from tests.server.chat_completions.test_chat import QUESTION
 
 PARAMETERS: dict[str, Any] = {
@@ -158,3 +161,15 @@ def test_a_form_that_cannot_be_enforced_is_refused_before_a_stream_begins(client
     with pytest.raises(openai.BadRequestError) as error:
         client.responses.create(model="tiny", input="hello", text={"format": wanted}, stream=True)
     assert error.value.param == "text.format.schema.properties.a.type"
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "realtime/client_secrets"])
+@pytest.mark.parametrize(
+    "many", [[0] * MAX_VALUES, [[{}]] * (MAX_VALUES // 2), dict.fromkeys(map(str, range(MAX_VALUES)))]
+)
+def test_a_body_of_countless_values_is_refused_before_each_of_them_is_an_error(
+    address: str, path: str, many: Any
+) -> None:
+    for body in ({"messages": many, "input": many, "session": {"include": many}}, many):
+        response = httpx.post(f"http://{address}/v1/{path}", json=body, timeout=HANG_S)
+        assert response.status_code == 413 and "20,000 values" in response.json()["error"]["message"]

@@ -45,8 +45,12 @@ async def test_a_bad_client_does_not_disturb_the_others() -> None:
         async with connected(address) as good, connected(address) as bad, connected(address) as worse:
             await bad.send(b"\x00\xff binary")
             assert (await receive(bad, "error"))["error"]["code"] == "invalid_json"
-            await bad.send("x" * (2 << 20))
-            assert (await receive(bad, "error"))["error"]["code"] == "event_too_large"
+            for too_large in (
+                "x" * (2 << 20),
+                json.dumps({"type": "session.update", "session": {"include": [0] * 20_000}}),
+            ):
+                await bad.send(too_large)
+                assert (await receive(bad, "error"))["error"]["code"] == "event_too_large"
             with pytest.raises(ConnectionClosed) as closed:
                 await worse.send("x" * (MAX_FRAME_BYTES + 1))
                 await receive(worse, "never")
