@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
+from server.access.usage import NO_KEY, current_meter
 from server.budgets import JSON_BODY, Budget
 
 MAX_VALUES = 20_000
@@ -22,12 +24,17 @@ while nothing else happens on the event loop."""
 _arriving = Counter[Budget]()
 """Bytes of the bodies that are being read, by their budget."""
 
+_arriving_from = Counter[tuple[Budget, str]]()
+"""The same of one sender, who may have half of the total: a few addresses with bodies that never end would otherwise
+keep everybody out."""
+
 
 @contextmanager
 def limited(request: Request, budget: Budget) -> Iterator[Request]:
     """A request of whose body no more is read, and for no longer, than a budget allows. Whatever reads further gets an
     HTTPException. If the request says that its body is longer, it is raised here. Until the end of the block the body
     counts towards the total of the budget."""
+    sender = budget, _sender(request)
     too_large = _refused(413, f"the body is larger than {budget.bytes >> 10} KiB")
     if int(request.headers.get("content-length", 0)) > budget.bytes:
         raise too_large
@@ -43,16 +50,29 @@ def limited(request: Request, budget: Budget) -> Iterator[Request]:
         new = len(message.get("body", b""))
         if size + new > budget.bytes:
             raise too_large
-        if budget.total is not None and _arriving[budget] + new > budget.total:
+        total = budget.total or sys.maxsize
+        if _arriving[budget] + new > total or _arriving_from[sender] + new > total // 2:
             raise _refused(503, "too many requests are being read: try again soon")
         size += new
         _arriving[budget] += new
+        _arriving_from[sender] += new
         return message
 
     try:
         yield Request(request.scope, receive)
     finally:
         _arriving[budget] -= size
+        _arriving_from[sender] -= size
+        if not _arriving_from[sender]:
+            del _arriving_from[sender]
+
+
+def _sender(request: Request) -> str:
+    """The name of the request's key; its address if it has none."""
+    meter = current_meter.get()
+    if meter is not None and meter.key != NO_KEY:
+        return f"key {meter.key}"
+    return request.client.host if request.client is not None else ""
 
 
 async def json_body(request: Request) -> bytes:

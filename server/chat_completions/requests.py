@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.access.admission import Admission, RefusalCode
+from server.access.usage import NO_KEY, current_meter
 from server.api_errors import APIError, read_json
 from server.chat_completions.generation import in_bulk
 from server.chat_completions.schema import (
@@ -42,7 +44,7 @@ _MAX_SEED = 1 << 63
 
 
 class RequestLimit:
-    """Counts the requests of one kind that are being answered.
+    """Counts the requests of one kind that are being answered. One key leaves a quarter of the places to others.
 
     Args:
         admission: counts those that are refused.
@@ -52,7 +54,8 @@ class RequestLimit:
     """
 
     def __init__(self, admission: Admission, most: int, code: RefusalCode, state: str) -> None:
-        self._admission, self._most, self._code, self._active = admission, most, code, 0
+        self._admission, self._most, self._code = admission, most, code
+        self._active = Counter[str]()
         self._message = f"{most} {state}: try again soon"
 
     @contextmanager
@@ -62,13 +65,16 @@ class RequestLimit:
         if in_bulk.get():
             yield
             return
-        if self._active >= self._most:
+        meter = current_meter.get()
+        key = NO_KEY if meter is None else meter.key
+        most_of_key = self._most if key == NO_KEY else self._most - self._most // 4
+        if self._active.total() >= self._most or self._active[key] >= most_of_key:
             raise self._admission.refusal(self._code, self._message, _RETRY_AFTER_S)
-        self._active += 1
+        self._active[key] += 1
         try:
             yield
         finally:
-            self._active -= 1
+            self._active[key] -= 1
 
 
 class TextEndpoint:
