@@ -155,7 +155,7 @@ async def test_an_answer_without_what_the_protocol_requires_is_an_error() -> Non
         await client_of(Careless(events=False)).list_tools()
 
 
-@pytest.mark.parametrize("schema", [{"enum": 5}, {"properties": [1]}, 7])
+@pytest.mark.parametrize("schema", [{"enum": 5}, {"properties": [1]}])
 async def test_a_tool_whose_schema_is_none_is_left_out(schema: Any) -> None:
     """It would fail every response of a conversation whose tools are selected."""
 
