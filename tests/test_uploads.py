@@ -127,7 +127,7 @@ def test_a_body_is_cut_off_at_the_limit(path: str, max_bytes: int, framing: str)
 
 @pytest.mark.parametrize("path", ["v1/audio/transcriptions", "v1/realtime/client_secrets", "phone/twilio.xml"])
 def test_a_client_that_sends_its_body_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    for budget in ("chat_completions.audio.UPLOAD", "realtime.client_secrets.JSON_BODY", "telephony.routes.WEBHOOK"):
+    for budget in ("chat_completions.audio.UPLOAD", "request_body.JSON_BODY", "telephony.routes.WEBHOOK"):
         monkeypatch.setattr(f"server.{budget}", Budget(1 << 20, 0.5))
     with serving(telephony=TelephonySettings()) as address:
         host, _, port = address.partition(":")

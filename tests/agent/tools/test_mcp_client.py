@@ -155,14 +155,15 @@ async def test_an_answer_without_what_the_protocol_requires_is_an_error() -> Non
         await client_of(Careless(events=False)).list_tools()
 
 
-@pytest.mark.parametrize("schema", [{"properties": [1]}, {"properties": {"a": {"enum": 5}}}])
-async def test_a_tool_whose_schema_is_none_is_left_out(schema: dict[str, Any]) -> None:
+@pytest.mark.parametrize("schema", [{"enum": 5}, {"properties": [1]}])
+async def test_a_tool_whose_schema_is_none_is_left_out(schema: Any) -> None:
     """It would fail every response of a conversation whose tools are selected."""
 
     class Careless(Server):
         def answer(self, message: Any, result: Any, headers: Any = None) -> httpx.Response:
-            if tools := result.pop("tools", ()):
-                result = {**result, "tools": [{**tools[0], "inputSchema": {"type": "object", **schema}}, *tools[1:]]}
+            if result.get("tools", [{}])[0].get("name") == "add":
+                bad = {"type": "object", "properties": {"a": schema}}
+                result = {**result, "tools": [{**result["tools"][0], "inputSchema": bad}]}
             return super().answer(message, result, headers)
 
     assert [tool.name for tool in await client_of(Careless(events=False)).list_tools()] == ["fail"]
