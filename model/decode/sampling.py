@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+
+_VARIED_TEMPERATURE = 0.7
+"""At least, of a variant: that of the self-consistency paper (arXiv 2203.11171, section 3.1)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,12 @@ class Sampling:
     def biased(self) -> bool:
         """Whether logits are changed before a token is chosen (`TokenBias`)."""
         return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias)
+
+    def varied(self, variant: int) -> Sampling:
+        """This sampling, or for a variant above 0 one that is random, with a seed that follows from the variant."""
+        if not variant:
+            return self
+        return replace(self, temperature=max(self.temperature, _VARIED_TEMPERATURE), seed=(self.seed or 0) + variant)
 
     def generator(self, device: torch.device) -> torch.Generator:
         """A random generator for one response, on the device of its logits."""
