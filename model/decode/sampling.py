@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-_VARIED_TEMPERATURE = 0.7
-"""At least, of a variant: that of the self-consistency paper (arXiv 2203.11171, section 3.1)."""
+_VARIED_TEMPERATURE, _VARIED_TOP_P = 0.7, 0.8
+"""Of a variant, at least and at most: what the Qwen2.5 models are shipped with. Without `top_p` the samples of a small
+model are much worse than its most likely text."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Sampling:
         """This sampling, or for a variant above 0 one that is random, with a seed that follows from the variant."""
         if not variant:
             return self
-        return replace(self, temperature=max(self.temperature, _VARIED_TEMPERATURE), seed=(self.seed or 0) + variant)
+        temperature, top_p = max(self.temperature, _VARIED_TEMPERATURE), min(self.top_p, _VARIED_TOP_P)
+        return replace(self, temperature=temperature, top_p=top_p, seed=(self.seed or 0) + variant)
 
     def generator(self, device: torch.device) -> torch.Generator:
         """A random generator for one response, on the device of its logits."""

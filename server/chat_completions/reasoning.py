@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from agent import reasoning
-from agent.reasoning import Conclusion, Reasoner, with_conclusion
+from agent.reasoning import reasoner as reasoning
+from agent.reasoning.reasoner import Conclusion, Reasoner, with_conclusion
 from chat.types import Effort, Message
 from model.engine.conversation import Conversation
 from server.chat_completions.generation import TokenUsage, Update, api_errors, count
