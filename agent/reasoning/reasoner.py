@@ -95,9 +95,10 @@ class Reasoner:
     async def conclude(self) -> Conclusion | None:
         """What most samples say; None if a text is asked for, or no sample has an answer. Raises what the language
         model raises."""
-        kind = await self._write(self._model, Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS))
-        if kind != "number" and kind != "option":
+        word = await self._write(self._model, Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS))
+        if word not in ("number", "option"):
             return None
+        kind: Kind = "number" if word == "number" else "option"
         found: list[Sample] = []
         for methods in _ROUNDS[self._effort]:
             await self._round(methods if kind == "number" else ["notes"] * len(methods), kind, found)

@@ -18,10 +18,10 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from agent.reasoning import reasoner as reasoning
-from agent.reasoning.reasoner import Conclusion, Reasoner, with_conclusion
+from agent.reasoning.reasoner import Reasoner, with_conclusion
 from chat.types import Effort, Message
-from model.engine.conversation import Conversation
-from server.chat_completions.generation import TokenUsage, Update, api_errors, count
+from model.engine.engine import Engine
+from server.chat_completions.generation import TokenUsage, Update, api_errors, count, new_conversation
 from server.chat_completions.schema import ReasoningEffort
 
 _EFFORTS: dict[str, reasoning.ReasoningEffort] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
@@ -33,29 +33,25 @@ def denoising_effort(effort: ReasoningEffort | None) -> Effort | None:
 
 
 async def work_out(
-    conversation: Conversation, messages: Sequence[Message], effort: ReasoningEffort | None
-) -> tuple[Sequence[Message], Conclusion | None, TokenUsage]:
-    """The conversation with what has been worked out on its newest message, the conclusion, and what it took. What it
-    took is counted for the key of the request. Raises APIError.
-
-    Args:
-        conversation: reads the messages. It can write the answer later, and has then read most of its prompt.
-    """
+    engine: Engine, messages: Sequence[Message], effort: ReasoningEffort | None
+) -> tuple[Sequence[Message], str, TokenUsage]:
+    """The conversation with what was worked out on its newest message, the answer, and what it took: the same
+    conversation and an empty text if nothing was. It is counted for the key of the request. Raises APIError."""
     level = _EFFORTS.get(effort or "")
     if level is None or messages[-1].role != "user":
-        return messages, None, TokenUsage()
-    reasoner = Reasoner(conversation, messages, level)
+        return messages, "", TokenUsage()
+    reasoner = Reasoner(new_conversation(engine), messages, level)
     try:
         with api_errors():
             conclusion = await reasoner.conclude()
     finally:
-        count(TokenUsage(reasoner.prompt_tokens, completion_tokens=reasoner.tokens))
+        count(TokenUsage(reasoner.prompt_tokens, reasoner.cached_tokens, reasoner.tokens))
     usage = TokenUsage(
         completion_tokens=reasoner.tokens, reasoning_tokens=reasoner.tokens, forward_passes=reasoner.steps
     )
     if conclusion is None:
-        return messages, None, usage
-    return with_conclusion(messages, conclusion), conclusion, usage
+        return messages, "", usage
+    return with_conclusion(messages, conclusion), conclusion.answer, usage
 
 
 async def with_answer(updates: AsyncIterator[Update], answer: str) -> AsyncIterator[Update]:
