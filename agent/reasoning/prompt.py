@@ -13,10 +13,9 @@ Kind = Literal["number", "option", "text"]
 
 Method = Literal["notes", "program"]
 
-EXAMPLES = """For each message, say what its answer is: a number (or a time), an option (yes or no, or one of a few \
-things that are named), or a text. A number or an option is worked out. Notes go step by step through all facts, with \
-each calculation written out, and end with the answer. A program has an assignment for each fact and each step, with \
-names that say what the number is, and ends with `answer = …`.
+EXAMPLES = """Say what the answer to a message is: a number (or a time), an option (yes or no, or one of a few things \
+that are named), or a text. Work a number or an option out. Notes go through all facts step by step, with each \
+calculation written out. A program assigns each fact and each step to a name that says what it is.
 
 Message: Ann has three boxes with 12 pencils each. She gives half of her pencils to Tom and loses 4. How many are left?
 number
@@ -48,34 +47,13 @@ Max has 6 + 3 = 9 coins.
 12 is more than 9, so Lea has more.
 Answer: Lea
 
-Message: Lea is twice as old as Max, who is 3 years older than Ida. In 5 years Ida will be 12. How old is Lea?
-number
-Program:
-ida_in_5_years = 12
-ida = ida_in_5_years - 5
-max_age = ida + 3
-answer = max_age * 2
-
-Message: What is an interest rate?
-text
-
-Message: Tom runs 6 km on each of 4 days and rides 90 km on Sunday, 15 km an hour. He runs 12 km an hour. How many \
-hours does he spend on both in 3 weeks?
-number
-Notes:
-He runs 6 * 4 = 24 km a week, which takes 24 / 12 = 2 hours.
-The ride takes 90 / 15 = 6 hours a week.
-Together that is 2 + 6 = 8 hours a week.
-In 3 weeks he spends 8 * 3 = 24 hours.
-Answer: 24
-
 Message: A film starts at 9:40 pm and takes 95 minutes. When does it end?
 number
 Program:
 start = time("9:40 pm")
 answer = start + minutes(95)
 
-Message: Explain in 100 words how a plane flies.
+Message: Explain in 100 words what an interest rate is.
 text"""
 
 KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
