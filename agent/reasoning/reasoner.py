@@ -90,15 +90,22 @@ class Reasoner:
     def __init__(self, model: LanguageModel, messages: Sequence[Message], effort: ReasoningEffort) -> None:
         self._model, self._messages, self._effort = model, _after_examples(messages), effort
         self._begun: Counter[Method] = Counter()
+        self._kind: Kind | None = None
         self.prompt_tokens = self.cached_tokens = self.tokens = self.steps = 0
+
+    async def kind(self) -> Kind:
+        """What the answer is: a text is not worked out. Raises what the language model raises."""
+        if self._kind is None:
+            word = await self._write(self._model, Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS))
+            self._kind = "number" if word == "number" else "option" if word == "option" else "text"
+        return self._kind
 
     async def conclude(self) -> Conclusion | None:
         """What most samples say; None if a text is asked for, or no sample has an answer. Raises what the language
         model raises."""
-        word = await self._write(self._model, Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS))
-        if word not in ("number", "option"):
+        kind = await self.kind()
+        if kind == "text":
             return None
-        kind: Kind = "number" if word == "number" else "option"
         found: list[Sample] = []
         for methods in _ROUNDS[self._effort]:
             await self._round(methods if kind == "number" else ["notes"] * len(methods), kind, found)
