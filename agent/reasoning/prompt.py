@@ -47,11 +47,29 @@ Max has 6 + 3 = 9 coins.
 12 is more than 9, so Lea has more.
 Answer: Lea
 
+Message: Lea is twice as old as Max, who is 3 years older than Ida. In 5 years Ida will be 12. How old is Lea?
+number
+Notes:
+In 5 years Ida will be 12, so now she is 12 - 5 = 7.
+Max is 3 years older than Ida, so he is 7 + 3 = 10.
+Lea is twice as old as Max, so she is 10 * 2 = 20.
+Answer: 20
+
 Message: A film starts at 9:40 pm and takes 95 minutes. When does it end?
 number
 Program:
 start = time("9:40 pm")
 answer = start + minutes(95)
+
+Message: Tom runs 6 km on each of 4 days at 12 km an hour, and rides 90 km on Sunday at 15 km an hour. How many hours \
+does he spend on both in 3 weeks?
+number
+Notes:
+He runs 6 * 4 = 24 km a week, which takes 24 / 12 = 2 hours.
+The ride takes 90 / 15 = 6 hours a week.
+Together that is 2 + 6 = 8 hours a week.
+In 3 weeks that is 8 * 3 = 24 hours.
+Answer: 24
 
 Message: Explain in 100 words what an interest rate is.
 text"""

@@ -30,12 +30,12 @@ ReasoningEffort = Literal["low", "medium", "high"]
 _ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
     "low": (("program",), ("notes",)),
     "medium": (("program", "notes"), ("program", "notes", "notes")),
-    "high": (("program",) * 4 + ("notes",) * 4,),
+    "high": (("program",) * 3 + ("notes",) * 5,),
 }
 """The samples of each round. Another round is begun if the one before has decided nothing: no two samples agree, or
 not more than on something else. One sample decides at `low`."""
 
-_MAX_TOKENS: dict[Method, int] = {"program": 200, "notes": 320}
+_MAX_TOKENS: dict[Method, int] = {"program": 160, "notes": 280}
 
 _MAX_KIND_TOKENS = 8
 
