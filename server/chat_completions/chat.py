@@ -118,7 +118,7 @@ class ChatCompletions(TextEndpoint):
             if body.speakable:
                 streams = [speakable_updates(stream) for stream in streams]
             async for index, update in merge(streams):
-                yield index, update.after(reasoned)
+                yield index, update.after(reasoned) if index == 0 else update  # it was worked out once for all
 
 
 def _body(choice: Choice, index: int, *, scored: bool) -> dict[str, Any]:
