@@ -27,6 +27,9 @@ given_to_tom = pencils / 2
 lost = 4
 answer = pencils - given_to_tom - lost
 
+Message: Write a short letter to my 3 neighbors about the party on the 12th.
+text
+
 Message: A jacket costs $80 and is sold at a 25% discount. Sales tax is 10%. How much change does Ben get for $100?
 number
 Notes:
@@ -35,9 +38,6 @@ The jacket then costs 80 - 20 = 60 dollars.
 The tax on that is 60 * 10 / 100 = 6 dollars, so Ben pays 60 + 6 = 66 dollars.
 His change is 100 - 66 = 34 dollars.
 Answer: 34
-
-Message: Write a short letter to my 3 neighbors about the party on the 12th.
-text
 
 Message: Lea has 12 coins, Max has 3 more than half of that. Who has more coins?
 option
@@ -55,11 +55,8 @@ Max is 3 years older than Ida, so he is 7 + 3 = 10.
 Lea is twice as old as Max, so she is 10 * 2 = 20.
 Answer: 20
 
-Message: A film starts at 9:40 pm and takes 95 minutes. When does it end?
-number
-Program:
-start = time("9:40 pm")
-answer = start + minutes(95)
+Message: Explain in 100 words what an interest rate is.
+text
 
 Message: Tom runs 6 km on each of 4 days at 12 km an hour, and rides 90 km on Sunday at 15 km an hour. How many hours \
 does he spend on both in 3 weeks?
@@ -71,8 +68,11 @@ Together that is 2 + 6 = 8 hours a week.
 In 3 weeks that is 8 * 3 = 24 hours.
 Answer: 24
 
-Message: Explain in 100 words what an interest rate is.
-text"""
+Message: A film starts at 8:50 pm and takes 105 minutes. When does it end?
+number
+Program:
+start = time("8:50 pm")
+answer = start + minutes(105)"""
 
 KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 """The grammar of the word that says what an answer is."""
