@@ -9,6 +9,7 @@ soon as the others cannot change it. What asks for a longer text is not reasoned
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -25,12 +26,14 @@ from agent.reasoning.equations import corrected
 from agent.reasoning.prompt import ANSWER, EXAMPLES, KINDS, Kind, Method, beginning, sample_grammar
 from chat.types import Ask, Message
 
+_log = logging.getLogger("rejoinder.reasoning")
+
 ReasoningEffort = Literal["low", "medium", "high"]
 
 _ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
     "low": (("program",), ("notes",)),
     "medium": (("program", "notes"), ("program", "notes", "notes")),
-    "high": (("program",) * 3 + ("notes",) * 5,),
+    "high": (("program", "notes", "notes", "program", "notes", "notes", "program", "notes"),),
 }
 """The samples of each round. Another round is begun if the one before has decided nothing: no two samples agree, or
 not more than on something else. One sample decides at `low`."""
@@ -38,6 +41,10 @@ not more than on something else. One sample decides at `low`."""
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "notes": 280}
 
 _MAX_KIND_TOKENS = 8
+
+_MAX_CACHED_TOKENS = 8192
+"""Of the prompts of all samples of a round, of which each has a copy: 0.5 GB with the 1.5B. After a long conversation
+there are fewer samples."""
 
 _LEAD = 3
 """With so many votes more than any other, an answer is taken although the samples that are left could overtake it."""
@@ -115,7 +122,8 @@ class Reasoner:
 
     async def _round(self, methods: Sequence[Method], kind: Kind, found: list[Sample]) -> None:
         """Generate samples until they have decided, and add those that have an answer to `found`."""
-        tasks = [asyncio.create_task(self._sample(method, kind)) for method in methods]
+        most = max(2, _MAX_CACHED_TOKENS // max(1, self.prompt_tokens))
+        tasks = [asyncio.create_task(self._sample(method, kind)) for method in methods[:most]]
         try:
             for number, finished in enumerate(asyncio.as_completed(tasks), 1):
                 sample = await finished
@@ -129,7 +137,8 @@ class Reasoner:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sample(self, method: Method, kind: Kind) -> Sample:
-        """One sample: of each method, the first is the most likely one, and the others are random."""
+        """One sample: of each method, the first is the most likely one, and the others are random. One whose grammar
+        cannot be followed has no answer."""
         model, variant = self._model.fork(), self._begun[method]
         self._begun[method] += 1
         begin = beginning(method, kind)
@@ -141,7 +150,11 @@ class Reasoner:
                 max_tokens=_MAX_TOKENS[method],
                 variant=variant,
             )
-            written = await self._write(model, ask, until=corrected if method == "notes" else None)
+            try:
+                written = await self._write(model, ask, until=corrected if method == "notes" else None)
+            except ValueError as error:  # the prompt has been read before, so it is not that
+                _log.info("a sample failed (%s)", error)
+                return Sample(method, "", "")
             text = corrected(written) if method == "notes" else None
         written = written.removeprefix(begin)
         return Sample(method, _program_answer(written) if method == "program" else _notes_answer(written), written)

@@ -64,6 +64,17 @@ async def with_answer(updates: AsyncIterator[Update], answer: str) -> AsyncItera
     async with aclosing(updates):  # type: ignore[type-var]
         async for update in updates:
             text += update.text
-            if update.finish_reason == "stop" and answer not in text.replace(",", "").lower():
+            if update.finish_reason == "stop" and not _says(text.replace(",", "").lower(), answer):
                 update = replace(update, text=f"{update.text}\n\nThe answer is {answer}.")
             yield update
+
+
+def _says(text: str, answer: str) -> bool:
+    """Whether a text has this answer, which is not a part of a longer number or word."""
+    start = text.find(answer)
+    while start >= 0:
+        around = text[:start][-1:], text[start + len(answer) :][:1]
+        if not any(character.isalnum() for character in around):
+            return True
+        start = text.find(answer, start + 1)
+    return False

@@ -161,6 +161,25 @@ def test_what_is_generated_is_counted_with_samples_that_are_given_up() -> None:
     assert 10 * len(script.asks) > reasoner.tokens
 
 
+def test_a_sample_that_cannot_be_generated_is_left_out() -> None:
+    class Failing(ScriptedModel):
+        def fork(self) -> Any:
+            return Failing(self._script)
+
+        async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+            if ask.grammar != KINDS and "Program" in ask.grammar.source:
+                raise ValueError("the grammar cannot be followed any further")
+            async for progress in super().reply(ask):
+                yield progress
+
+    async def work() -> Conclusion | None:
+        model = Failing(Script("number", {"notes": [notes(7)] * 8}))
+        return await Reasoner(model, QUESTION, "medium").conclude()  # type: ignore[arg-type]
+
+    conclusion = run_on_virtual_clock(work)
+    assert conclusion is not None and conclusion.answer == "7"
+
+
 def test_every_sample_reads_the_same_prompt_after_the_examples() -> None:
     script = Script("number", {"program": [program(n) for n in range(8)], "notes": [notes(n) for n in range(8)]})
     conclude(script, "high", [Message("system", "Lamps cost $9."), Message("user", "And two?")])

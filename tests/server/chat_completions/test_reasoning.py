@@ -10,6 +10,7 @@ from openai import OpenAI
 
 from agent.reasoning import reasoner
 from agent.reasoning.reasoner import Conclusion, Sample
+from chat.types import Lark
 from server.chat_completions.generation import TokenUsage, Update
 from server.chat_completions.reasoning import with_answer
 
@@ -48,8 +49,33 @@ async def test_a_text_without_the_result_is_completed() -> None:
     assert await _text(["It is ", "12."], "1250") == "It is 12.\n\nThe answer is 1250."
 
 
+async def test_a_part_of_a_longer_number_is_not_the_result() -> None:
+    assert await _text(["It is 712."], "7") == "It is 712.\n\nThe answer is 7."
+    assert await _text(["It is $7."], "7") == "It is $7."
+
+
 async def test_a_text_that_was_cut_off_is_not_completed() -> None:
     assert await _text(["It is ", "12"], "1250", "length") == "It is 12"
+
+
+@pytest.mark.parametrize("kind", ["number", "option"])
+def test_samples_follow_their_grammars_on_the_engine(
+    client: OpenAI, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """With random weights the samples mean nothing, but all of them are generated, in one batch."""
+    monkeypatch.setattr(reasoner, "KINDS", Lark(f'start: "{kind}"'))
+    samples: list[Sample] = []
+    make = reasoner.Reasoner._sample
+
+    async def sample(self: reasoner.Reasoner, *options: Any) -> Sample:
+        samples.append(await make(self, *options))
+        return samples[-1]
+
+    monkeypatch.setattr(reasoner.Reasoner, "_sample", sample)
+    client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, reasoning_effort="high")
+    assert {sample.method for sample in samples} == ({"notes"} if kind == "option" else {"program", "notes"})
+    for each in samples:
+        assert not each.answer or ("answer = " if each.method == "program" else "Answer: ") in each.text
 
 
 def test_chat_completions_answer_with_what_was_worked_out(client: OpenAI, worked_out: list[Any]) -> None:
