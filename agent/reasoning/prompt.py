@@ -39,6 +39,9 @@ The tax on that is 60 * 10 / 100 = 6 dollars, so Ben pays 60 + 6 = 66 dollars.
 His change is 100 - 66 = 34 dollars.
 Answer: 34
 
+Message: Who was Albert Einstein?
+text
+
 Message: Lea has 12 coins, Max has 3 more than half of that. Who has more coins?
 option
 Notes:
@@ -46,6 +49,9 @@ Lea has 12 coins. Half of that is 12 / 2 = 6.
 Max has 6 + 3 = 9 coins.
 12 is more than 9, so Lea has more.
 Answer: Lea
+
+Message: Give me two ideas for dinner.
+text
 
 Message: Lea is twice as old as Max, who is 3 years older than Ida. In 5 years Ida will be 12. How old is Lea?
 number
@@ -67,6 +73,9 @@ The ride takes 90 / 15 = 6 hours a week.
 Together that is 2 + 6 = 8 hours a week.
 In 3 weeks that is 8 * 3 = 24 hours.
 Answer: 24
+
+Message: Write a poem about rain.
+text
 
 Message: A film starts at 8:50 pm and takes 105 minutes. When does it end?
 number

@@ -40,6 +40,9 @@ not more than on something else. One sample decides at `low`."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "notes": 280}
 
+_MAX_CORRECTIONS = 4
+"""Of one sample: with more wrong results it is worth nothing."""
+
 _MAX_KIND_TOKENS = 8
 
 _MAX_CACHED_TOKENS = 8192
@@ -141,23 +144,22 @@ class Reasoner:
         cannot be followed has no answer."""
         model, variant = self._model.fork(), self._begun[method]
         self._begun[method] += 1
-        begin = beginning(method, kind)
-        text: str | None = begin
-        while text is not None:  # it is written on after a wrong result, with the right one
-            ask = Ask(
-                self._messages,
-                grammar=sample_grammar(method, kind, text),
-                max_tokens=_MAX_TOKENS[method],
-                variant=variant,
-            )
+        begin = text = beginning(method, kind)
+        until = corrected if method == "notes" else None
+        for _ in range(1 + _MAX_CORRECTIONS):  # it is written on after a wrong result, with the right one
+            grammar = sample_grammar(method, kind, text)
+            ask = Ask(self._messages, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
             try:
-                written = await self._write(model, ask, until=corrected if method == "notes" else None)
+                written = await self._write(model, ask, until)
             except ValueError as error:  # the prompt has been read before, so it is not that
                 _log.info("a sample failed (%s)", error)
-                return Sample(method, "", "")
-            text = corrected(written) if method == "notes" else None
-        written = written.removeprefix(begin)
-        return Sample(method, _program_answer(written) if method == "program" else _notes_answer(written), written)
+                break
+            if until is None or (fixed := until(written)) is None:
+                written = written.removeprefix(begin)
+                found = _program_answer(written) if method == "program" else _notes_answer(written)
+                return Sample(method, found, written)
+            text = fixed
+        return Sample(method, "", "")
 
     async def _write(self, model: LanguageModel, ask: Ask, until: Callable[[str], str | None] | None = None) -> str:
         """What the language model writes, up to a wrong result that `until` finds; empty if it was cut off."""

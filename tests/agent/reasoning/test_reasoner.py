@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -127,6 +127,24 @@ def test_a_wrong_result_in_notes_is_corrected_and_they_go_on_from_there() -> Non
     conclusion = conclude(script, "low")
     assert conclusion is not None and conclusion.answer == "38"
     assert conclusion.sample.text.startswith("11 + 20 + 7 = 38")
+
+
+def test_notes_that_are_wrong_again_and_again_are_given_up() -> None:
+    class Wrong(ScriptedModel):
+        def fork(self) -> Any:
+            return Wrong(self._script)
+
+        async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+            async for progress in super().reply(ask):
+                wrong = replace(progress, committed=f"{progress.committed} 2 + 2 = 5, so")
+                yield progress if ask.grammar == KINDS else wrong
+
+    script = Script("number", {"program": ["answer = unknown"] * 8, "notes": [notes(7)] * 8})
+
+    async def work() -> Conclusion | None:
+        return await Reasoner(Wrong(script), QUESTION, "low").conclude()  # type: ignore[arg-type]
+
+    assert run_on_virtual_clock(work) is None and len(script.asks) < 20
 
 
 def test_an_option_is_worked_out_by_notes_alone() -> None:
