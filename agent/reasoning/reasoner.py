@@ -36,7 +36,7 @@ _ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
     "high": (("program", "notes", "notes", "program", "notes", "notes", "program", "notes"),),
 }
 """The samples of each round. Another round is begun if the one before has decided nothing: no two samples agree, or
-not more than on something else. One sample decides at `low`."""
+not more than on something else. One sample decides at `low`. An option takes as many notes, at least two."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "notes": 280}
 
@@ -111,17 +111,17 @@ class Reasoner:
         return self._kind
 
     async def conclude(self) -> Conclusion | None:
-        """What most samples say; None if a text is asked for, or no sample has an answer. Raises what the language
-        model raises."""
+        """What most samples say; None if a text is asked for, or no two samples agree: of a number, one is enough at
+        `low`. Raises what the language model raises."""
         kind = await self.kind()
         if kind == "text":
             return None
         found: list[Sample] = []
         for methods in _ROUNDS[self._effort]:
-            await self._round(methods if kind == "number" else ["notes"] * len(methods), kind, found)
+            await self._round(methods if kind == "number" else ["notes"] * max(2, len(methods)), kind, found)
             if _is_decided(found, 0) or (found and self._effort == "low"):
                 break
-        return _majority(found)
+        return _majority(found, 1 if kind == "number" and self._effort == "low" else 2)
 
     async def _round(self, methods: Sequence[Method], kind: Kind, found: list[Sample]) -> None:
         """Generate samples until they have decided, and add those that have an answer to `found`."""
@@ -236,11 +236,10 @@ def _is_decided(found: Sequence[Sample], left: int) -> bool:
     return lead > left or lead >= _LEAD
 
 
-def _majority(found: Sequence[Sample]) -> Conclusion | None:
-    """What most samples say; among equals, what was said first."""
-    if not found:
-        return None
+def _majority(found: Sequence[Sample], needed: int) -> Conclusion | None:
+    """What most samples say, if at least `needed` do; among equals, what was said first."""
     votes = Counter(sample.answer for sample in found)
-    winner, count = votes.most_common(1)[0]
-    shortest = min((sample for sample in found if sample.answer == winner), key=lambda sample: len(sample.text))
-    return Conclusion(winner, shortest, count, len(found))
+    if not votes or (best := votes.most_common(1)[0])[1] < needed:
+        return None
+    shortest = min((sample for sample in found if sample.answer == best[0]), key=lambda sample: len(sample.text))
+    return Conclusion(best[0], shortest, best[1], len(found))

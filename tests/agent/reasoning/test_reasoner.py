@@ -154,6 +154,13 @@ def test_an_option_is_worked_out_by_notes_alone() -> None:
     assert all("Program" not in ask.grammar.source for ask in script.asks)
 
 
+@pytest.mark.parametrize(("kind", "effort"), [("number", "high"), ("number", "medium"), ("option", "low")])
+def test_without_two_samples_that_agree_there_is_no_conclusion(kind: str, effort: ReasoningEffort) -> None:
+    """Also where a text was taken for an option: it is then answered as without an effort."""
+    script = Script(kind, {"program": [program(n) for n in range(8)], "notes": [notes(n + 10) for n in range(8)]})
+    assert conclude(script, effort) is None
+
+
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
 def test_a_text_is_not_worked_out(effort: ReasoningEffort) -> None:
     script = Script("text")
