@@ -104,15 +104,21 @@ class Reasoner:
         self.prompt_tokens = self.cached_tokens = self.tokens = self.steps = 0
 
     async def kind(self) -> Kind:
-        """What the answer is: a text is not worked out. Raises what the language model raises."""
+        """What the answer is: a text is not worked out, nor what does not fit into the context after the examples.
+        Raises RuntimeError if the request failed."""
         if self._kind is None:
-            word = await self._write(self._model, Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS))
+            ask = Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS)
+            try:
+                word = await self._write(self._model, ask)
+            except ValueError as error:
+                _log.info("nothing is worked out (%s)", error)
+                word = "text"
             self._kind = "number" if word == "number" else "option" if word == "option" else "text"
         return self._kind
 
     async def conclude(self) -> Conclusion | None:
         """What most samples say; None if a text is asked for, or no two samples agree: of a number, one is enough at
-        `low`. Raises what the language model raises."""
+        `low`. Raises RuntimeError if the request failed."""
         kind = await self.kind()
         if kind == "text":
             return None

@@ -95,16 +95,6 @@ def test_a_diffusing_stream_shows_the_whole_text_each_time(address: str, tiny_en
     assert all(texts[-1].startswith(text[:length]) for text, length in zip(texts, lengths, strict=True))
 
 
-def test_what_is_worked_out_is_counted_and_not_shown(client: OpenAI, tiny_engine: Engine) -> None:
-    """Random weights work nothing out, but they say what the answer is, and may begin samples."""
-    thought = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=8, reasoning_effort="high")
-    assert thought.usage is not None
-    details = thought.usage.completion_tokens_details
-    assert details is not None and details.reasoning_tokens is not None and details.reasoning_tokens > 0
-    assert thought.usage.completion_tokens == details.reasoning_tokens + 8
-    assert thought.choices[0].message.content
-
-
 def test_biased_tokens_and_penalties_change_the_text(client: OpenAI, tiny_engine: Engine) -> None:
     def text(**options: Any) -> str | None:
         completion = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=12, **options)

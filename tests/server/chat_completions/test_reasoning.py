@@ -64,6 +64,7 @@ def test_samples_follow_their_grammars_on_the_engine(
 ) -> None:
     """With random weights the samples mean nothing, but all of them are generated, in one batch."""
     monkeypatch.setattr(reasoner, "KINDS", Lark(f'start: "{kind}"'))
+    monkeypatch.setattr(reasoner, "EXAMPLES", "the capital")  # the others do not fit into the context
     samples: list[Sample] = []
     make = reasoner.Reasoner._sample
 
@@ -72,10 +73,20 @@ def test_samples_follow_their_grammars_on_the_engine(
         return samples[-1]
 
     monkeypatch.setattr(reasoner.Reasoner, "_sample", sample)
-    client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, reasoning_effort="high")
+    answered = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, reasoning_effort="high")
+    assert answered.usage is not None and answered.usage.completion_tokens_details is not None
+    assert (answered.usage.completion_tokens_details.reasoning_tokens or 0) > len(samples)
     assert {sample.method for sample in samples} == ({"notes"} if kind == "option" else {"program", "notes"})
     for each in samples:
         assert not each.answer or ("answer = " if each.method == "program" else "Answer: ") in each.text
+
+
+def test_what_does_not_fit_after_the_examples_is_answered_without_an_effort(client: OpenAI) -> None:
+    plain, tried = (
+        client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, **options)
+        for options in ({}, {"reasoning_effort": "high"})  # type: ignore[arg-type]
+    )
+    assert tried.choices[0].message.content == plain.choices[0].message.content
 
 
 def test_chat_completions_answer_with_what_was_worked_out(client: OpenAI, worked_out: list[Any]) -> None:
