@@ -82,9 +82,9 @@ def test_samples_follow_their_grammars_on_the_engine(
 
 
 def test_what_does_not_fit_after_the_examples_is_answered_without_an_effort(client: OpenAI) -> None:
+    options: list[dict[str, Any]] = [{}, {"reasoning_effort": "high"}]
     plain, tried = (
-        client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, **options)
-        for options in ({}, {"reasoning_effort": "high"})  # type: ignore[arg-type]
+        client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, **each) for each in options
     )
     assert tried.choices[0].message.content == plain.choices[0].message.content
 
