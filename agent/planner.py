@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agent.brevity import brief
 from agent.closed_forms import closed_form
@@ -26,12 +26,13 @@ from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import THINKING_PHRASE, answer
 from agent.program.values import BadProgram, Duration, local_time
+from agent.reasoning.reasoner import Reasoner, ReasoningEffort, with_conclusion
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
 from chat.progress import Progress
-from chat.types import HANDED_OVER, Ask, Message, Truncation
+from chat.types import HANDED_OVER, Ask, HandedOver, Message, Truncation
 
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
@@ -135,6 +136,7 @@ class Planner:
         evidence = await self._evidence(turn, first=first, remote_leads=remote_leads)
         question = "" if beside is None else beside.question
         bridge_at = math.inf if ask.deadline is None else ask.deadline + _BRIDGED_AFTER_S
+        effort = _reasoning_effort(turn)
         while True:
             decision = plan(turn, evidence)
             yield decision
@@ -170,10 +172,19 @@ class Planner:
                 evidence = self._with_program(turn, evidence, program)
             else:
                 ended = None
-                async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]
-                    async for answered in replying:
-                        ended = answered.finished
-                        yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
+                if effort is not None and decision.policy == "local model" and not decision.do.tools:
+                    reasoner = Reasoner(self.language_model.fork(), decision.do.messages, effort)
+                    effort, ended = None, await self._verdict(decision.do)
+                    if ended is None and await reasoner.kind() != "text":
+                        yield Decision(Say(THINKING_PHRASE), "local model", "it is worked out first")
+                        if (conclusion := await reasoner.conclude()) is not None:
+                            messages = with_conclusion(decision.do.messages, conclusion)
+                            decision = replace(decision, do=replace(decision.do, messages=messages))
+                if ended is None:
+                    async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]
+                        async for answered in replying:
+                            ended = answered.finished
+                            yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
                 if ended not in HANDED_OVER:
                     if question and ended == "stop":
                         yield Decision(Say(f" {question}"), "program", "something is missing")
@@ -266,6 +277,16 @@ class Planner:
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
                 yield progress
+
+    async def _verdict(self, ask: Ask) -> HandedOver | None:
+        """The kind of request for which the local language model would end its response; None if it would answer."""
+        if ask.task != "maybe" and not ask.verdicts:
+            return None
+        async with aclosing(self.language_model.reply(replace(ask, max_tokens=1))) as replying:  # type: ignore[type-var]
+            async for progress in replying:
+                if progress.finished in HANDED_OVER:
+                    return cast(HandedOver, progress.finished)
+        return None
 
     # Programs.
 
@@ -370,6 +391,14 @@ def _pronounced(turn: Turn) -> str:
     if any(sign in sentence for sign in (". ", "! ", "?", ";", " and ")) or len(sentence.split()) > _MAX_CORRECTION:
         return ""
     return next(iter(_ENGLISH.pronunciations(turn.said, _said_last(turn.ask.messages))), "")
+
+
+def _reasoning_effort(turn: Turn) -> ReasoningEffort | None:
+    """At which effort the answer to a user is worked out before it is said; None if it is said at once."""
+    effort = turn.ask.effort
+    if effort is None or effort == "instant" or not turn.said or turn.ask.grammar is not None:
+        return None
+    return effort
 
 
 def _asked_last(messages: Sequence[Message]) -> str:

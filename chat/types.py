@@ -134,6 +134,8 @@ class Ask:
         effort: how much work to put into it; the language model's own measure if None.
         max_steps: maximum denoising steps of a block, in place of the effort's own.
         sampling: how tokens are chosen, in the language model's own terms; its own if None.
+        variant: 0, or the number of a random variant, the same each time: whatever the sampling, it is random enough
+            that variants differ.
         top_log_probabilities: report the log probability of each token, and those of this many most likely ones.
         stop: nothing is drafted after any of these texts. Whoever asks leaves the iterator there.
         spoken: the text is said aloud, so it begins with a word.
@@ -156,6 +158,7 @@ class Ask:
     effort: Effort | None = None
     max_steps: int | None = None
     sampling: Any = None
+    variant: int = 0
     top_log_probabilities: int | None = None
     stop: Sequence[str] = ()
     spoken: bool = False

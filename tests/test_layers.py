@@ -40,7 +40,7 @@ LAYERS = {
         ],
         ["words", "brevity"],
         ["capture", "program", "dictation"],
-        ["closed_forms", "tools", "remote", "documents"],
+        ["closed_forms", "tools", "remote", "documents", "reasoning"],
         ["plan"],
         ["tool_runs"],
         ["planner", "tool_loop"],

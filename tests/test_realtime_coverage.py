@@ -62,7 +62,10 @@ SESSION_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "max_output_tokens": ({"max_output_tokens": 100}, ""),
     "include": ({"include": ["item.input_audio_transcription.logprobs"]}, ""),
     "parallel_tool_calls": ({"parallel_tool_calls": True}, ""),
-    "reasoning.effort": ({"reasoning": {"effort": "low"}}, "bounds denoising steps; not the text of verified drafts"),
+    "reasoning.effort": (
+        {"reasoning": {"effort": "low"}},
+        "numbers and options are worked out from `low` on; bounds denoising steps",
+    ),
     "tracing": ({"tracing": {"group_id": "g", "metadata": {"a": "b"}, "workflow_name": "w"}}, NO_EFFECT),
     "prompt": ({"prompt": {"id": "p", "version": "1", "variables": {"a": "b"}}}, NO_EFFECT),
     "truncation": (

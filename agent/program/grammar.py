@@ -9,13 +9,16 @@ from typing import Any
 
 from chat.types import Lark, Tool, lark_string
 
-_VALUES = r"""
+_STATEMENTS = r"""
 start: BEGIN line{0,12} ending
 line: NAME " = " value "\n"
 ending: final ("\n" final){0,3}
 value: condition | sum | STRING " if " condition " else " STRING
 condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum
-sum: product ((" + " | " - ") product){0,5}
+"""
+
+_SUMS = r"""
+sum: product ((" + " | " - ") product){0,11}
 product: factor ((" * " | " / " | " // " | " % ") factor){0,4}
 factor: "-"? atom (" ** " atom)?
 atom: NUMBER | NAME | "now" | "today" | "this_year" | "(" sum ")" | moment | length | measure | reckoning
@@ -63,10 +66,24 @@ def program_grammar(functions: Sequence[Tool], begin: str = "") -> Lark:
     rules = [f"final: {' | '.join(finals)}"]
     for number, tool in enumerate(functions):
         rules += _call(f"call{number}", tool)
-    reserved = "|".join([*_RESERVED, *(f"{re.escape(tool.name)}.*" for tool in functions)])
-    values = _VALUES.strip().replace("BEGIN ", _beginning(begin)).replace("RESERVED", reserved)
-    values = values.replace("CLOCK_PATTERN", CLOCK_PATTERN)
-    return Lark(f"{values}\n{chr(10).join(rules)}\n")
+    statements = _STATEMENTS.strip().replace("BEGIN ", _beginning(begin))
+    sums = _sums(*(f"{re.escape(tool.name)}.*" for tool in functions))
+    return Lark(f"{statements}\n{sums}\n{chr(10).join(rules)}\n")
+
+
+def computation_grammar(begin: str) -> Lark:
+    """The grammar of programs that only compute: assignments, and a last line `answer = …`.
+
+    Args:
+        begin: what comes before the program.
+    """
+    return Lark(f'start: {lark_string(begin)} line{{0,20}} "answer = " sum\nline: NAME " = " sum "\\n"\n{_sums()}\n')
+
+
+def _sums(*reserved: str) -> str:
+    """The rules for what is computed; names are none of the reserved patterns."""
+    rules = _SUMS.strip().replace("RESERVED", "|".join([*_RESERVED, *reserved]))
+    return rules.replace("CLOCK_PATTERN", CLOCK_PATTERN)
 
 
 def _beginning(begin: str) -> str:

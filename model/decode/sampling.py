@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+
+_VARIED_TEMPERATURE, _VARIED_TOP_K = 0.6, 20
+"""Of a variant, at least and unless it has one: without `top_k` the samples of a small model are much worse than its
+most likely text. `top_p` would sort the vocabulary for each token, which takes 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,13 @@ class Sampling:
     def biased(self) -> bool:
         """Whether logits are changed before a token is chosen (`TokenBias`)."""
         return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias)
+
+    def varied(self, variant: int) -> Sampling:
+        """This sampling, or for a variant above 0 one that is random, with a seed that follows from the variant."""
+        if not variant:
+            return self
+        temperature, top_k = max(self.temperature, _VARIED_TEMPERATURE), self.top_k or _VARIED_TOP_K
+        return replace(self, temperature=temperature, top_k=top_k, seed=(self.seed or 0) + variant)
 
     def generator(self, device: torch.device) -> torch.Generator:
         """A random generator for one response, on the device of its logits."""

@@ -310,7 +310,7 @@ class Conversation:
         engine, messages = self._engine, list(ask.messages)
         ids, max_length = options.encoded or self._encode(messages, tools, True)
         budget = max_length if ask.max_tokens is None else min(max_length, ask.max_tokens)
-        sampling = ask.sampling or engine.sampling
+        sampling = (ask.sampling or engine.sampling).varied(ask.variant)
         sampler = Sampler(sampling, sampling.generator(engine.model.decoder.device))
         diffusion = engine.diffusion
         # Verified drafts need the logits of the last token, so it is read again.

@@ -19,7 +19,7 @@ from server.chat_completions.generation import (
     speakable_updates,
 )
 from server.chat_completions.logprobs import chat_logprobs
-from server.chat_completions.reasoning import add_plan, denoising_effort
+from server.chat_completions.reasoning import denoising_effort, with_answer, work_out
 from server.chat_completions.requests import (
     TextEndpoint,
     check_format,
@@ -93,8 +93,10 @@ class ChatCompletions(TextEndpoint):
         """What each choice generates, as it comes."""
         with self._limit.slot():
             await check_format(self._engine, body.response_format, "response_format")
-            messages, planned = await add_plan(
-                self._engine, conversation_messages(body.messages), body.reasoning_effort
+            messages, answer, reasoned = await work_out(
+                self._engine,
+                conversation_messages(body.messages),
+                None if body.functions else body.reasoning_effort,
             )
             asks = [
                 Ask(
@@ -111,10 +113,12 @@ class ChatCompletions(TextEndpoint):
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
             streams = [generate(new_conversation(self._engine).reply(ask), ask.stop) for ask in asks]
+            if answer and asks[0].grammar is None:
+                streams = [with_answer(stream, answer) for stream in streams]
             if body.speakable:
                 streams = [speakable_updates(stream) for stream in streams]
             async for index, update in merge(streams):
-                yield index, update.after(planned)
+                yield index, update.after(reasoned) if index == 0 else update  # it was worked out once for all
 
 
 def _body(choice: Choice, index: int, *, scored: bool) -> dict[str, Any]:

@@ -1,56 +1,80 @@
-"""Reasoning effort: notes that the model writes before it answers, and that nobody reads.
+"""Reasoning effort of the text API: the answer is worked out before it is written (`agent.reasoning`).
 
-| `reasoning_effort`          | notes, tokens at most | block denoising (`--effort`) |
-|-----------------------------|-----------------------|------------------------------|
-| none, minimal, instant      | 0                     | instant                      |
-| not given                   | 0                     | the server's                 |
-| low                         | 64                    | low                          |
-| medium                      | 192                   | medium                       |
-| high, xhigh                 | 512                   | high                         |
+| `reasoning_effort`     | worked out as         | block denoising (`--effort`) |
+|------------------------|-----------------------|------------------------------|
+| none, minimal, instant | nothing               | instant                      |
+| not given              | nothing               | the server's                 |
+| low                    | low                   | low                          |
+| medium                 | medium                | medium                       |
+| high, xhigh            | high                  | high                         |
 
-With verified drafts every effort generates the model's own text, so only the notes make a difference.
+With verified drafts the right column makes no difference to the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 
-from chat.types import Ask, Effort, Message
+from agent.reasoning import reasoner as reasoning
+from agent.reasoning.reasoner import Reasoner, with_conclusion
+from chat.types import Effort, Message
 from model.engine.engine import Engine
-from server.chat_completions.generation import TokenUsage, collect, generate, new_conversation
+from server.chat_completions.generation import TokenUsage, Update, api_errors, count, new_conversation
 from server.chat_completions.schema import ReasoningEffort
 
-_NOTE_TOKENS = {"low": 64, "medium": 192, "high": 512, "xhigh": 512}
-
-_DENOISING: dict[str, Effort] = {
-    "none": "instant", "minimal": "instant", "instant": "instant", "low": "low", "medium": "medium", "high": "high",
-    "xhigh": "high",
-}  # fmt: skip
-
-_ASK_FOR_NOTES = (
-    "\n\nDo not answer yet. First write short notes for yourself: what is asked, the facts that matter, and each step "
-    "of any calculation."
-)
-
-_ASK_FOR_ANSWER = "\n\nYour notes:\n{notes}\n\nAnswer now, without mentioning the notes."
+_EFFORTS: dict[str, reasoning.ReasoningEffort] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 
 
 def denoising_effort(effort: ReasoningEffort | None) -> Effort | None:
     """The effort of block denoising; None is the server's."""
-    return None if effort is None else _DENOISING[effort]
+    return None if effort is None else _EFFORTS.get(effort, "instant")
 
 
-async def add_plan(
+async def work_out(
     engine: Engine, messages: Sequence[Message], effort: ReasoningEffort | None
-) -> tuple[Sequence[Message], TokenUsage]:
-    """The conversation with notes on its newest message, and what they took. Raises APIError."""
-    limit = _NOTE_TOKENS.get(effort or "", 0)
-    newest = messages[-1]
-    if not limit or newest.role != "user":
-        return messages, TokenUsage()
-    asked = [*messages[:-1], Message("user", newest.content + _ASK_FOR_NOTES)]
-    ask = Ask(asked, max_tokens=limit, effort=denoising_effort(effort), sampling=engine.sampling)
-    notes = await collect(generate(new_conversation(engine).reply(ask)))
-    answered = [*messages[:-1], Message("user", newest.content + _ASK_FOR_ANSWER.format(notes=notes.text.strip()))]
-    tokens, passes = notes.usage.completion_tokens, notes.usage.forward_passes
-    return answered, TokenUsage(completion_tokens=tokens, reasoning_tokens=tokens, forward_passes=passes)
+) -> tuple[Sequence[Message], str, TokenUsage]:
+    """The conversation with what was worked out on its newest message, the answer, and what it took: the same
+    conversation and an empty text if nothing was. It is counted for the key of the request. Raises APIError."""
+    level = _EFFORTS.get(effort or "")
+    if level is None or messages[-1].role != "user":
+        return messages, "", TokenUsage()
+    reasoner = Reasoner(new_conversation(engine), messages, level)
+    try:
+        with api_errors():
+            conclusion = await reasoner.conclude()
+    finally:
+        count(TokenUsage(reasoner.prompt_tokens, reasoner.cached_tokens, reasoner.tokens))
+    usage = TokenUsage(
+        completion_tokens=reasoner.tokens, reasoning_tokens=reasoner.tokens, forward_passes=reasoner.steps
+    )
+    if conclusion is None:
+        return messages, "", usage
+    return with_conclusion(messages, conclusion), conclusion.answer, usage
+
+
+async def with_answer(updates: AsyncIterator[Update], answer: str) -> AsyncIterator[Update]:
+    """A text that says what was worked out: if it does not, a sentence that does is added.
+
+    Args:
+        answer: as `Conclusion.answer`.
+    """
+    text = ""
+    async with aclosing(updates):  # type: ignore[type-var]
+        async for update in updates:
+            text += update.text
+            if update.finish_reason == "stop" and not _says(text.replace(",", "").lower(), answer):
+                update = replace(update, text=f"{update.text}\n\nThe answer is {answer}.")
+            yield update
+
+
+def _says(text: str, answer: str) -> bool:
+    """Whether a text has this answer, which is not a part of a longer number or word."""
+    start = text.find(answer)
+    while start >= 0:
+        around = text[:start][-1:], text[start + len(answer) :][:1]
+        if not any(character.isalnum() for character in around):
+            return True
+        start = text.find(answer, start + 1)
+    return False

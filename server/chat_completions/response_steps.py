@@ -12,6 +12,7 @@ from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from server.api_errors import APIError
 from server.chat_completions.generation import TokenUsage, Update, generate
+from server.chat_completions.reasoning import with_answer
 from server.chat_completions.response_output import Event, ResponseOutput
 from server.chat_completions.server_side_tools import ServerSideTools
 
@@ -25,7 +26,8 @@ class ResponseSteps:
         loop: counts the calls, and says when no further one may be made: the last step has no tools then.
         messages: the conversation up to the response.
         ask: what the first step is asked, without the messages and the server's tools.
-        planned: what was used before the first step.
+        reasoned: what was used before the first step.
+        answer: what was worked out then, which the text is to say; empty if nothing was.
 
     Attributes:
         items: the output of the steps so far.
@@ -41,11 +43,12 @@ class ResponseSteps:
         loop: ToolLoop,
         messages: list[Message],
         ask: Ask,
-        planned: TokenUsage,
+        reasoned: TokenUsage,
+        answer: str,
     ) -> None:
         self.items: list[dict[str, Any]] = []
         self.new_messages: list[Message] = []
-        self.usage = planned
+        self.usage, self._answer = reasoned, answer if ask.grammar is None else ""
         self.incomplete: str | None = None
         self._conversation, self._tools, self._loop = conversation, tools, loop
         self._messages, self._num_earlier, self._ask = messages, len(messages), ask
@@ -109,6 +112,8 @@ class ResponseSteps:
         while True:
             try:
                 generated = generate(self._conversation.reply(replace(ask, messages=self._messages)))
+                if self._answer:
+                    generated = with_answer(generated, self._answer)
                 async with aclosing(generated):  # type: ignore[type-var]
                     async for update in generated:
                         yield update

@@ -19,7 +19,7 @@ from server.access.usage import key_name
 from server.api_errors import APIError
 from server.budgets import STORED_RESPONSES, Kept, memory
 from server.chat_completions.generation import TokenUsage, new_conversation
-from server.chat_completions.reasoning import add_plan, denoising_effort
+from server.chat_completions.reasoning import denoising_effort, work_out
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
 from server.chat_completions.response_steps import ResponseSteps
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
@@ -114,7 +114,7 @@ class Responses(TextEndpoint):
                 conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
                 await tools.connect(conversation)
                 effort = body.reasoning.effort if body.reasoning else None
-                asked, planned = await add_plan(self._engine, messages, effort)
+                asked, answer, reasoned = await work_out(self._engine, messages, None if body.tools else effort)
                 response = _response_object(body, self._model)
                 loop = ToolLoop(min(body.max_tool_calls or MAX_CALLS, MAX_CALLS), body.max_tool_seconds)
                 steps = ResponseSteps(
@@ -123,7 +123,8 @@ class Responses(TextEndpoint):
                     loop,
                     list(with_verbosity(asked, body.text.verbosity)),
                     self._ask(body),
-                    planned,
+                    reasoned,
+                    answer,
                 )
                 self._running[response["id"]] = owner, loop
                 try:

@@ -46,8 +46,8 @@ _EAGERNESS = {
 """How long the end of a turn is awaited at each eagerness of `semantic_vad`."""
 
 
-_EFFORTS: dict[str, Effort] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
-"""Diffusion decoding has three measures of effort."""
+_EFFORTS: dict[str, Effort] = {"minimal": "instant", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+"""Nothing is worked out at `minimal`, as in the text API."""
 
 
 def default_config(model: str, voice: str) -> SessionConfig:

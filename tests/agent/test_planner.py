@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from agent.language_model import RemoteRequest
 from agent.plan import Call, Decision, MakeCall, Say
 from agent.planner import Planner
 from agent.program.check import MISSING
+from agent.program.speech import THINKING_PHRASE
+from agent.reasoning.prompt import KINDS
 from agent.tool_runs import ToolRuns
 from agent.tools.server_tools import ServerTools, ToolSettings
 from chat.progress import Progress
@@ -266,6 +268,52 @@ def test_a_program_that_takes_a_while_is_bridged_once(
     steps = run_on_virtual_clock(respond)
     assert [decision.do.text for decision in steps.decisions if isinstance(decision.do, Say)] == said
     assert isinstance(steps.decisions[-1].do, Call)
+
+
+class Reasoning(FakeLanguageModel):
+    """Says that the answer is of a kind, and works it out."""
+
+    kind = "number"
+
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        if not isinstance(ask.grammar, Lark):
+            async for progress in super().reply(ask):
+                yield progress
+            return
+        self.grammars.append(ask.grammar)
+        program = f"{self.kind}\nProgram:\ncoins = 3 * 4\nanswer = coins"
+        yield FakeProgress(self.kind if ask.grammar == KINDS else program, finished="stop")
+
+
+@pytest.mark.parametrize(
+    ("effort", "kind", "bridged"),
+    [("low", "number", True), ("high", "number", True), ("low", "text", False), ("instant", "number", False)],
+)
+def test_with_an_effort_a_response_is_worked_out_behind_a_phrase(effort: Any, kind: str, bridged: bool) -> None:
+    model = Reasoning()
+    model.kind, said = kind, "How many coins does Ann have?"
+    model.fork = lambda: model  # type: ignore[method-assign]
+    planner = Planner(model, None, now=lambda: NOW)
+
+    async def respond() -> Steps:
+        ask = Ask([SYSTEM, Message("user", said)], effort=effort, spoken=True)
+        return Steps([step async for step in planner.respond(ask)])
+
+    steps = run_on_virtual_clock(respond)
+    spoken = [decision.do.text for decision in steps.decisions if isinstance(decision.do, Say)]
+    assert spoken == ([THINKING_PHRASE] if bridged else []) and steps.text == LOCAL
+    assert ("answer is 12" in model.prompts[-1][-1].content) == bridged
+
+
+def test_with_an_effort_a_task_is_still_a_task(setup: Callable[..., Setup]) -> None:
+    asked = setup({SUM: ["answer = 2 * 3"]})
+
+    async def respond() -> Steps:
+        ask = replace(asked.ask(SUM, effort="high"), tools=[tool for tool in asked.declared if tool != PAY])
+        return Steps([step async for step in asked.planner.respond(ask)])
+
+    steps = run_on_virtual_clock(respond)
+    assert steps.policies[-1] == "program" and isinstance(steps.decisions[-1].do, Call)
 
 
 def test_words_of_outputs_are_not_said_where_a_grammar_is_demanded(setup: Callable[..., Setup]) -> None:

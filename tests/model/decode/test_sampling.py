@@ -71,3 +71,12 @@ def test_a_temperature_next_to_zero_is_greedy() -> None:
 def test_sampling_out_of_range_is_rejected(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         Sampling(**settings)  # type: ignore[arg-type]
+
+
+def test_variants_are_random_enough_and_always_the_same() -> None:
+    greedy = Sampling()
+    assert greedy.varied(0) is greedy
+    first, second = greedy.varied(1), greedy.varied(2)
+    assert first.temperature > 0 and first.top_k and first == greedy.varied(1) and first.seed != second.seed
+    warm = Sampling(temperature=1.5, top_k=5, seed=7).varied(2)
+    assert (warm.temperature, warm.top_k, warm.seed) == (1.5, 5, 9)

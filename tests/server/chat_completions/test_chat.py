@@ -95,16 +95,6 @@ def test_a_diffusing_stream_shows_the_whole_text_each_time(address: str, tiny_en
     assert all(texts[-1].startswith(text[:length]) for text, length in zip(texts, lengths, strict=True))
 
 
-def test_notes_are_counted_and_not_shown(client: OpenAI) -> None:
-    plain = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=8)
-    thought = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=8, reasoning_effort="low")
-    assert plain.usage is not None and thought.usage is not None
-    details = thought.usage.completion_tokens_details
-    assert details is not None and details.reasoning_tokens is not None and 0 < details.reasoning_tokens <= 64
-    assert thought.usage.completion_tokens == details.reasoning_tokens + 8
-    assert len(thought.choices[0].message.content or "") < 200
-
-
 def test_biased_tokens_and_penalties_change_the_text(client: OpenAI, tiny_engine: Engine) -> None:
     def text(**options: Any) -> str | None:
         completion = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=12, **options)

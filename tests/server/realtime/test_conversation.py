@@ -346,7 +346,7 @@ def test_effort_and_truncation_reach_the_language_model() -> None:
         await client.send("response.create", response={"reasoning": {"effort": "minimal"}})
         await asyncio.sleep(1)
 
-    assert hold_conversation(scenario).language_model.efforts == ["high", "low"]
+    assert hold_conversation(scenario).language_model.efforts == ["high", "instant"]
 
 
 def test_an_invalid_session_update_changes_nothing() -> None:

@@ -1,0 +1,251 @@
+"""Reasoning effort: an answer is worked out several times, and what most of the samples say is taken.
+
+A number is worked out by small programs, which are run (program-aided language models, arXiv 2211.10435), and by
+notes that end with it; an option such as yes or no by notes alone. The samples of a round are generated in one batch
+and share what was read of the prompt. The majority decides (self-consistency, arXiv 2203.11171), and generation ends as
+soon as the others cannot change it. What asks for a longer text is not reasoned about: there is nothing to vote on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+from typing import Literal
+
+from agent.language_model import LanguageModel
+from agent.program.evaluator import read_clock, run_program
+from agent.program.speech import answer, spoken_clock
+from agent.program.values import BadProgram, Clock, Value, local_time
+from agent.reasoning.equations import corrected
+from agent.reasoning.prompt import ANSWER, EXAMPLES, KINDS, Kind, Method, beginning, sample_grammar
+from chat.types import Ask, Message
+
+_log = logging.getLogger("rejoinder.reasoning")
+
+ReasoningEffort = Literal["low", "medium", "high"]
+
+_ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
+    "low": (("program",), ("notes",)),
+    "medium": (("program", "notes"), ("program", "notes", "notes")),
+    "high": (("program", "notes", "notes", "program", "notes", "notes", "program", "notes"),),
+}
+"""The samples of each round. Another round is begun if the one before has decided nothing: no two samples agree, or
+not more than on something else. One sample decides at `low`. An option takes as many notes, at least two."""
+
+_MAX_TOKENS: dict[Method, int] = {"program": 160, "notes": 280}
+
+_MAX_CORRECTIONS = 4
+"""Of one sample: with more wrong results it is worth nothing."""
+
+_MAX_KIND_TOKENS = 8
+
+_MAX_CACHED_TOKENS = 8192
+"""Of the prompts of all samples of a round, of which each has a copy: 0.5 GB with the 1.5B. After a long conversation
+there are fewer samples."""
+
+_LEAD = 3
+"""With so many votes more than any other, an answer is taken although the samples that are left could overtake it."""
+
+_CONCLUSION = "\n\nYou have worked it out:\n{text}\n\nSo the answer is {answer}. Answer now with that."
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One attempt.
+
+    Attributes:
+        answer: what it comes to; empty if it has no answer.
+        text: the program or the notes.
+    """
+
+    method: Method
+    answer: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What was worked out.
+
+    Attributes:
+        answer: a number, a time or an option.
+        sample: the shortest of the samples that say so.
+        votes, samples: how many say so, and of how many.
+    """
+
+    answer: str
+    sample: Sample
+    votes: int
+    samples: int
+
+
+class Reasoner:
+    """Works out the answer to a conversation, whose newest message is the user's.
+
+    Args:
+        model: reads the conversation after the examples. It must be for this alone.
+
+    Attributes:
+        prompt_tokens, cached_tokens: of the prompt, and how many of them were in a cache already.
+        tokens: generated, with those of samples that were given up.
+        steps: forward passes of all samples. They share them, so there were fewer.
+    """
+
+    def __init__(self, model: LanguageModel, messages: Sequence[Message], effort: ReasoningEffort) -> None:
+        self._model, self._messages, self._effort = model, _after_examples(messages), effort
+        self._begun: Counter[Method] = Counter()
+        self._kind: Kind | None = None
+        self.prompt_tokens = self.cached_tokens = self.tokens = self.steps = 0
+
+    async def kind(self) -> Kind:
+        """What the answer is: a text is not worked out, nor what does not fit into the context after the examples.
+        Raises RuntimeError if the request failed."""
+        if self._kind is None:
+            ask = Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS)
+            try:
+                word = await self._write(self._model, ask)
+            except ValueError as error:
+                _log.info("nothing is worked out (%s)", error)
+                word = "text"
+            self._kind = "number" if word == "number" else "option" if word == "option" else "text"
+        return self._kind
+
+    async def conclude(self) -> Conclusion | None:
+        """What most samples say; None if a text is asked for, or no two samples agree: of a number, one is enough at
+        `low`. Raises RuntimeError if the request failed."""
+        kind = await self.kind()
+        if kind == "text":
+            return None
+        found: list[Sample] = []
+        for methods in _ROUNDS[self._effort]:
+            await self._round(methods if kind == "number" else ["notes"] * max(2, len(methods)), kind, found)
+            if _is_decided(found, 0) or (found and self._effort == "low"):
+                break
+        return _majority(found, 1 if kind == "number" and self._effort == "low" else 2)
+
+    async def _round(self, methods: Sequence[Method], kind: Kind, found: list[Sample]) -> None:
+        """Generate samples until they have decided, and add those that have an answer to `found`."""
+        most = max(2, _MAX_CACHED_TOKENS // max(1, self.prompt_tokens))
+        tasks = [asyncio.create_task(self._sample(method, kind)) for method in methods[:most]]
+        try:
+            for number, finished in enumerate(asyncio.as_completed(tasks), 1):
+                sample = await finished
+                if sample.answer:
+                    found.append(sample)
+                if _is_decided(found, len(tasks) - number):
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sample(self, method: Method, kind: Kind) -> Sample:
+        """One sample: of each method, the first is the most likely one, and the others are random. One whose grammar
+        cannot be followed has no answer."""
+        model, variant = self._model.fork(), self._begun[method]
+        self._begun[method] += 1
+        begin = text = beginning(method, kind)
+        until = corrected if method == "notes" else None
+        for _ in range(1 + _MAX_CORRECTIONS):  # it is written on after a wrong result, with the right one
+            grammar = sample_grammar(method, kind, text)
+            ask = Ask(self._messages, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
+            try:
+                written = await self._write(model, ask, until)
+            except ValueError as error:  # the prompt has been read before, so it is not that
+                _log.info("a sample failed (%s)", error)
+                break
+            if until is None or (fixed := until(written)) is None:
+                written = written.removeprefix(begin)
+                found = _program_answer(written) if method == "program" else _notes_answer(written)
+                return Sample(method, found, written)
+            text = fixed
+        return Sample(method, "", "")
+
+    async def _write(self, model: LanguageModel, ask: Ask, until: Callable[[str], str | None] | None = None) -> str:
+        """What the language model writes, up to a wrong result that `until` finds; empty if it was cut off."""
+        text, tokens, steps = "", 0, 0
+        async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
+            async for progress in replying:
+                text += progress.committed
+                self.tokens += progress.tokens - tokens
+                self.steps += progress.step - steps
+                self.prompt_tokens = max(self.prompt_tokens, progress.prompt_tokens)
+                self.cached_tokens = self.cached_tokens or progress.cached_tokens
+                tokens, steps = progress.tokens, progress.step
+                if progress.finished == "length":
+                    return ""
+                if until is not None and progress.committed and until(text) is not None:
+                    break
+        return text
+
+
+def _after_examples(messages: Sequence[Message]) -> list[Message]:
+    """The conversation after the examples. What it says as system stands before its first message."""
+    given = "".join(f"{message.content}\n\n" for message in messages if message.role == "system")
+    first, *others = [message for message in messages if message.role != "system"]
+    return [Message("system", EXAMPLES), replace(first, content=given + first.content), *others]
+
+
+def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list[Message]:
+    """The conversation with what was worked out on its newest message, so that the language model answers with it."""
+    newest = messages[-1]
+    worked_out = _CONCLUSION.format(text=conclusion.sample.text.strip(), answer=conclusion.answer)
+    return [*messages[:-1], replace(newest, content=newest.content + worked_out)]
+
+
+def _program_answer(program: str) -> str:
+    """What a program computes; empty if it cannot be run."""
+    now = local_time()
+    try:
+        answers = run_program(program, now, {}).answers
+        return _written(answers[-1][0], now) if answers else ""
+    except BadProgram:
+        return ""
+
+
+def _notes_answer(notes: str) -> str:
+    """What the last line of notes says, as `_written` writes it."""
+    last = notes.rpartition(ANSWER)[2].strip(" .*\"'()").lower()
+    try:
+        return _written(Fraction(last.replace(",", "")), local_time())
+    except ValueError:
+        pass
+    try:
+        return _written(read_clock(last), local_time()) if ":" in last else last
+    except BadProgram:
+        return last
+
+
+def _written(value: Value, now: datetime) -> str:
+    """A value in the one form in which samples are compared: numbers with two decimals at most, or four below one."""
+    match value:
+        case Fraction():
+            number = round(value, 2 if abs(value) >= 1 else 4)
+            return str(number) if number.denominator == 1 else str(float(number))
+        case Clock():
+            return spoken_clock(value).lower()
+    return answer(value, "", now).removeprefix("It's ").removeprefix("That's ").removesuffix(".").lower()
+
+
+def _is_decided(found: Sequence[Sample], left: int) -> bool:
+    """Whether samples that are still being generated cannot change the majority, or hardly so."""
+    votes = [count for _, count in Counter(sample.answer for sample in found).most_common(2)]
+    if not votes or votes[0] < 2:
+        return False
+    lead = votes[0] - (votes[1] if len(votes) > 1 else 0)
+    return lead > left or lead >= _LEAD
+
+
+def _majority(found: Sequence[Sample], needed: int) -> Conclusion | None:
+    """What most samples say, if at least `needed` do; among equals, what was said first."""
+    votes = Counter(sample.answer for sample in found)
+    if not votes or (best := votes.most_common(1)[0])[1] < needed:
+        return None
+    shortest = min((sample for sample in found if sample.answer == best[0]), key=lambda sample: len(sample.text))
+    return Conclusion(best[0], shortest, best[1], len(found))

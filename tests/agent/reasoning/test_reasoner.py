@@ -1,0 +1,219 @@
+"""Reasoning effort with a scripted language model: what is generated, what is voted on, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agent.reasoning.prompt import EXAMPLES, KINDS
+from agent.reasoning.reasoner import Conclusion, Reasoner, ReasoningEffort, with_conclusion
+from chat.progress import Progress
+from chat.types import Ask, Message
+from tests.fakes import run_on_virtual_clock
+
+QUESTION = [Message("user", "How many?")]
+
+
+@dataclass
+class Script:
+    """What a language model writes: a kind, and the samples of each method in their order. A sample is a text, or one
+    that takes a number of seconds."""
+
+    kind: str
+    samples: Mapping[str, Sequence[str | tuple[str, float]]] = field(default_factory=dict)
+    asks: list[Ask] = field(default_factory=list)
+    ended: int = 0
+
+
+class ScriptedModel:
+    """Follows a script. A fork follows the same one."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def fork(self) -> Any:
+        return ScriptedModel(self._script)
+
+    async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+        script = self._script
+        script.asks.append(ask)
+        if ask.grammar == KINDS:
+            yield Progress(script.kind, tokens=1, step=1, finished="stop", prompt_tokens=50)
+            return
+        begin = next(line for line in ask.grammar.source.split('"') if line.startswith(script.kind))
+        begin = begin.replace("\\n", "\n")
+        method = "program" if "Program" in begin else "notes"
+        given = script.samples[method][ask.variant]
+        text, seconds = given if isinstance(given, tuple) else (given, 0.0)
+        whole = begin.partition(":\n")[0] + ":\n" + text
+        if not whole.startswith(begin):  # continues after a corrected result
+            whole = f"{begin}, as corrected.\nAnswer: {begin.rpartition(' ')[2]}"
+        try:
+            yield Progress(whole[:20], tokens=3, step=1, prompt_tokens=50)
+            await asyncio.sleep(seconds)
+            yield Progress(whole[20:], tokens=10, step=2, finished="stop", prompt_tokens=50)
+        finally:
+            script.ended += 1
+
+
+def conclude(script: Script, effort: ReasoningEffort, messages: Sequence[Message] = QUESTION) -> Conclusion | None:
+    async def work() -> Conclusion | None:
+        return await Reasoner(ScriptedModel(script), messages, effort).conclude()  # type: ignore[arg-type]
+
+    return run_on_virtual_clock(work)
+
+
+def program(value: int) -> str:
+    return f"count = {value}\nanswer = count"
+
+
+def notes(value: object) -> str:
+    return f"It is counted.\nAnswer: {value}"
+
+
+def test_at_low_effort_one_program_decides() -> None:
+    conclusion = conclude(Script("number", {"program": [program(7)]}), "low")
+    assert conclusion is not None and conclusion.answer == "7" and conclusion.samples == 1
+    assert conclusion.sample.text == program(7)
+
+
+def test_notes_take_the_place_of_a_program_that_cannot_be_run() -> None:
+    conclusion = conclude(Script("number", {"program": ["answer = unknown"], "notes": [notes("1,250.50")]}), "low")
+    assert conclusion is not None and conclusion.answer == "1250.5" and conclusion.sample.method == "notes"
+
+
+def test_at_medium_effort_a_program_and_notes_that_agree_are_enough() -> None:
+    script = Script("number", {"program": [program(7)], "notes": [notes(7)]})
+    conclusion = conclude(script, "medium")
+    assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("7", 2)
+    assert len(script.asks) == 3
+
+
+def test_at_medium_effort_more_samples_decide_where_two_disagree() -> None:
+    script = Script("number", {"program": [program(7), program(9)], "notes": [notes(9), notes(8), notes(9)]})
+    conclusion = conclude(script, "medium")
+    assert conclusion is not None and conclusion.answer == "9" and conclusion.votes >= 2
+
+
+def test_samples_that_cannot_change_the_answer_are_given_up() -> None:
+    slow = (program(1), 1000.0)
+    script = Script("number", {"program": [program(7)] * 3 + [slow] * 5, "notes": [(notes(1), 1000.0)] * 8})
+    conclusion = conclude(script, "high")
+    assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("7", 3)
+    assert script.ended == len(script.asks) - 1  # each one's generation was ended, the slow ones before their time
+
+
+def test_the_majority_is_taken_and_its_shortest_sample_explains_it() -> None:
+    script = Script("number", {"program": [program(7)] * 8, "notes": [notes(9)] * 8})
+    script.samples = {"program": [program(7)] * 2 + [program(n) for n in range(20, 26)], "notes": [notes(9)] * 8}
+    conclusion = conclude(script, "high")
+    assert conclusion is not None and conclusion.answer == "9" and conclusion.sample.text == notes(9)
+
+
+def test_the_first_sample_of_a_method_is_the_most_likely_one_and_the_others_vary() -> None:
+    script = Script("number", {"program": [program(n) for n in range(8)], "notes": [notes(n) for n in range(8)]})
+    conclude(script, "high")
+    for method in ("Program", "Notes"):
+        variants = [ask.variant for ask in script.asks if ask.grammar != KINDS and method in ask.grammar.source]
+        assert variants == list(range(len(variants))) and len(variants) > 1
+
+
+def test_a_wrong_result_in_notes_is_corrected_and_they_go_on_from_there() -> None:
+    script = Script("number", {"program": ["answer = unknown"], "notes": ["11 + 20 + 7 = 48 stamps.\nAnswer: 48"]})
+    conclusion = conclude(script, "low")
+    assert conclusion is not None and conclusion.answer == "38"
+    assert conclusion.sample.text.startswith("11 + 20 + 7 = 38")
+
+
+def test_notes_that_are_wrong_again_and_again_are_given_up() -> None:
+    class Wrong(ScriptedModel):
+        def fork(self) -> Any:
+            return Wrong(self._script)
+
+        async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+            async for progress in super().reply(ask):
+                wrong = replace(progress, committed=f"{progress.committed} 2 + 2 = 5, so")
+                yield progress if ask.grammar == KINDS else wrong
+
+    script = Script("number", {"program": ["answer = unknown"] * 8, "notes": [notes(7)] * 8})
+
+    async def work() -> Conclusion | None:
+        return await Reasoner(Wrong(script), QUESTION, "low").conclude()  # type: ignore[arg-type]
+
+    assert run_on_virtual_clock(work) is None and len(script.asks) < 20
+
+
+def test_an_option_is_worked_out_by_notes_alone() -> None:
+    script = Script("option", {"notes": [notes("Yes"), notes("no"), notes("Yes.")] + [notes("yes")] * 5})
+    conclusion = conclude(script, "high")
+    assert conclusion is not None and conclusion.answer == "yes"
+    assert all("Program" not in ask.grammar.source for ask in script.asks)
+
+
+@pytest.mark.parametrize(("kind", "effort"), [("number", "high"), ("number", "medium"), ("option", "low")])
+def test_without_two_samples_that_agree_there_is_no_conclusion(kind: str, effort: ReasoningEffort) -> None:
+    """Also where a text was taken for an option: it is then answered as without an effort."""
+    script = Script(kind, {"program": [program(n) for n in range(8)], "notes": [notes(n + 10) for n in range(8)]})
+    assert conclude(script, effort) is None
+
+
+@pytest.mark.parametrize("effort", ["low", "medium", "high"])
+def test_a_text_is_not_worked_out(effort: ReasoningEffort) -> None:
+    script = Script("text")
+    assert conclude(script, effort) is None and len(script.asks) == 1
+
+
+def test_times_are_compared_as_times() -> None:
+    script = Script("number", {"program": ['answer = time("9:40") + minutes(95)'], "notes": [notes("11:15")]})
+    conclusion = conclude(script, "medium")
+    assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("11:15", 2)
+
+
+def test_what_is_generated_is_counted_with_samples_that_are_given_up() -> None:
+    script = Script("number", {"program": [program(7)] * 3 + [(program(1), 1000.0)] * 5, "notes": [notes(7)] * 8})
+
+    async def work() -> Reasoner:
+        reasoner = Reasoner(ScriptedModel(script), QUESTION, "high")  # type: ignore[arg-type]
+        await reasoner.conclude()
+        return reasoner
+
+    reasoner = run_on_virtual_clock(work)
+    assert reasoner.prompt_tokens == 50 and reasoner.tokens > 1 + 3 * 10
+    assert 10 * len(script.asks) > reasoner.tokens
+
+
+def test_a_sample_that_cannot_be_generated_is_left_out() -> None:
+    class Failing(ScriptedModel):
+        def fork(self) -> Any:
+            return Failing(self._script)
+
+        async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+            if ask.grammar != KINDS and "Program" in ask.grammar.source:
+                raise ValueError("the grammar cannot be followed any further")
+            async for progress in super().reply(ask):
+                yield progress
+
+    async def work() -> Conclusion | None:
+        model = Failing(Script("number", {"notes": [notes(7)] * 8}))
+        return await Reasoner(model, QUESTION, "medium").conclude()  # type: ignore[arg-type]
+
+    conclusion = run_on_virtual_clock(work)
+    assert conclusion is not None and conclusion.answer == "7"
+
+
+def test_every_sample_reads_the_same_prompt_after_the_examples() -> None:
+    script = Script("number", {"program": [program(n) for n in range(8)], "notes": [notes(n) for n in range(8)]})
+    conclude(script, "high", [Message("system", "Lamps cost $9."), Message("user", "And two?")])
+    prompts = {tuple((message.role, message.content) for message in ask.messages) for ask in script.asks}
+    assert prompts == {(("system", EXAMPLES), ("user", "Lamps cost $9.\n\nAnd two?"))}
+
+
+def test_the_answer_is_told_to_the_language_model_after_the_question() -> None:
+    conclusion = conclude(Script("number", {"program": [program(7)]}), "low")
+    assert conclusion is not None
+    (message,) = with_conclusion(QUESTION, conclusion)
+    assert message.content.startswith("How many?\n\n") and program(7) in message.content and "7" in message.content
