@@ -20,7 +20,7 @@ from agent.plan import Call, Decision, MakeCall, Say
 from agent.planner import Planner
 from agent.program.check import MISSING
 from agent.program.speech import THINKING_PHRASE
-from agent.reasoning.prompt import KINDS
+from agent.reasoning.prompt import KINDS, beginning, sample_grammar
 from agent.tool_runs import ToolRuns
 from agent.tools.server_tools import ServerTools, ToolSettings
 from chat.progress import Progress
@@ -281,8 +281,12 @@ class Reasoning(FakeLanguageModel):
                 yield progress
             return
         self.grammars.append(ask.grammar)
-        program = f"{self.kind}\nProgram:\ncoins = 3 * 4\nanswer = coins"
-        yield FakeProgress(self.kind if ask.grammar == KINDS else program, finished="stop")
+        text = f"{self.kind}\nProgram:\ncoins = 3 * 4\nanswer = coins"
+        if ask.grammar == KINDS:
+            text = self.kind
+        elif ask.grammar == sample_grammar("notes", "number", beginning("notes", "number")):
+            text = f"{self.kind}\nNotes:\nAnswer: 12"
+        yield FakeProgress(text, finished="stop")
 
 
 @pytest.mark.parametrize(

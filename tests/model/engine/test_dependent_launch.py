@@ -58,5 +58,5 @@ def test_kernels_overlap_where_replayed_steps_agree(
     with caplog.at_level(logging.WARNING, "rejoinder.model"):
         runner.warm_up()
     assert operations.dependent == (reason is None)
-    assert not any(part.any() for part in runner.state.parts)
+    assert not any(part[:-1].any() for part in runner.state.parts)  # the last slot is nobody's
     assert [reason in message for message in caplog.messages] == ([] if reason is None else [True])
