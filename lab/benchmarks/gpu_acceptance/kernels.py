@@ -211,7 +211,7 @@ def steps(context: Context, config: DecoderConfig) -> Mapping[str, Any]:
             if context.on_gpu:
                 figures[f"{label} ms"] = context.milliseconds(lambda s=step, b=bucket: s.launch(b), 50, rewind)
             rewind()
-            result, copied = step.launch(bucket)
+            result, _, copied = step.launch(bucket)
             if copied is not None:
                 copied.synchronize()
         predicted.append(torch.cat((result[0], state.drafts[0].cpu())))
