@@ -1,7 +1,7 @@
 """Trains a call gate: the model reads requests in conversations with functions, and logistic regressions on its states
 in their last row learn which calls they need.
 
-`functions.json` has sets of functions, each with requests that fit one of them, and with others. `continuations.json`
+`functions.json` has sets of functions, each with requests that fit one of them, and with others. `continuations.json.xz`
 has conversations with the same sets whose requests take one call, several at once, or one after another. All figures
 are measured on sets that were left out of training.
 """
@@ -9,6 +9,7 @@ are measured on sets that were left out of training.
 from __future__ import annotations
 
 import json
+import lzma
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from model.decode.tool_calls import declaration
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel
 
-_FUNCTIONS, _CONTINUATIONS = (Path(__file__).with_name(name) for name in ("functions.json", "continuations.json"))
+_FUNCTIONS, _CONTINUATIONS = (Path(__file__).with_name(name) for name in ("functions.json", "continuations.json.xz"))
 
 _FOLDS = 8
 
@@ -87,7 +88,7 @@ def labelled_prompts(instructions: Sequence[str], seed: int) -> list[LabelledPro
                 LabelledPrompt(number, (*given[number], Message("user", text)), tools, {"fits": fits})
                 for text in group[name]
             ]
-    for one in json.loads(_CONTINUATIONS.read_text(encoding="utf-8")):
+    for one in json.loads(lzma.decompress(_CONTINUATIONS.read_bytes())):
         number = one["group"]
         tools = tuple(map(_tool, [*groups[number]["functions"], *one["extra"]]))
         for messages, answers in _steps(one):
