@@ -1,9 +1,9 @@
 """Trains a call gate: the model reads requests in conversations with functions, and logistic regressions on its states
 in their last row learn which calls they need.
 
-`functions.json` has sets of functions, each with requests that fit one of them, and with others. `continuations.json.xz`
-has conversations with the same sets whose requests take one call, several at once, or one after another. All figures
-are measured on sets that were left out of training.
+`functions.json` has sets of functions, each with requests that fit one of them, and with others.
+`continuations.json.xz` has conversations with the same sets whose requests take one call, several at once, or one after
+another. All figures are measured on sets that were left out of training.
 """
 
 from __future__ import annotations
