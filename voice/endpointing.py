@@ -183,7 +183,8 @@ def predict_endpoint(
         may_be_whole = _ends_in_number_of(text, _PERHAPS_WHOLE)
         wait = max(wait, timing.statement_wait_ms if may_be_whole else timing.dictation_wait_ms)
     elif probability < _INCOMPLETE_BELOW and not nothing_is_missing:
-        certain = by_form < _UNFINISHED_FORM or (text_probability or 1.0) < _UNFINISHED_BELOW
+        by_words = text_probability is not None and text_probability < _UNFINISHED_BELOW
+        certain = by_words or by_form < _UNFINISHED_FORM
         wait = timing.patient_wait_ms if certain else timing.doubtful_wait_ms
     if not answers_question and not number_is_whole and _is_statement(text):
         wait = max(wait, min(timing.statement_wait_ms, timing.longest_wait_ms))

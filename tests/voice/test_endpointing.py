@@ -260,3 +260,4 @@ def test_words_that_may_be_misheard_are_not_waited_for_as_long_as_unfinished_one
     assert wait_ms("any chance of snow on fried.", text_probability=0.09) == TIMING.doubtful_wait_ms
     assert wait_ms("any chance of snow on the", text_probability=0.09) == TIMING.patient_wait_ms
     assert wait_ms("any chance of snow um", text_probability=0.09) == TIMING.patient_wait_ms
+    assert wait_ms("any chance of snow on fried.", text_probability=0.0) == TIMING.patient_wait_ms
