@@ -48,9 +48,10 @@ LAYERS = {
     "voice": [["audio"], [""]],
     "server": [
         ["openmp", "processor", "security_headers", "budgets", "speech_times", "server_sent_events", "mcp_access"],
-        ["auth", "response_format", "request_body"],
+        ["auth", "response_format"],
         ["shared_store", "batch_store", "embedder"],
         ["observability", "access", "caption_broadcasts"],
+        ["request_body"],
         ["memory"],
         ["context"],
         ["api_errors"],
