@@ -59,5 +59,5 @@ def test_kernels_overlap_where_replayed_steps_agree(
         runner.warm_up()
     assert operations.dependent == (reason is None)
     assert not any(part[:-1].any() for part in runner.state.parts)  # the last slot is nobody's
-    said = [message for message in caplog.messages if "overlap" in message]
-    assert len(said) == (reason is not None) and all(str(reason) in message for message in said)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [str(reason) in message for message in warnings] == ([] if reason is None else [True])
