@@ -287,13 +287,11 @@ class CUDAGraphRunner:
     def _check_bookkeeping(self) -> None:
         """Use plain PyTorch between the layers of two steps if the kernels fail, or compute something else here."""
         shapes = ((1, self.state.max_drafts), (self.sizes[-1], min(1, self.state.max_drafts)))
-        try:
-            agree = all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes)
-            reason = "their results differ from PyTorch's"
-        except Exception as problem:  # of Triton, its compiler, the driver
-            agree, reason = False, _first_line(problem)
-        if not agree:
-            _log.warning("the kernels around a step cannot be used here, so steps take longer: %s", reason)
+        if not _agrees(
+            lambda: all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes),
+            "the kernels around a step cannot be used here, so steps take longer",
+            "their results differ from PyTorch's",
+        ):
             self._launch_kernel = None
             self._steps.clear()
             for part in (*self.state.parts, self.state.keys_values):
@@ -302,12 +300,11 @@ class CUDAGraphRunner:
     def _check_choice(self) -> None:
         """Choose tokens in plain PyTorch if the kernel fails, or chooses others here."""
         assert self.choice is not None
-        try:
-            agrees, reason = self.choice.agrees(), "its tokens differ from PyTorch's"
-        except Exception as problem:  # of Triton, its compiler, the driver
-            agrees, reason = False, _first_line(problem)
-        if not agrees:
-            _log.warning("the kernel that chooses tokens cannot be used here, so grammars take longer: %s", reason)
+        if not _agrees(
+            self.choice.agrees,
+            "the kernel that chooses tokens cannot be used here, so grammars take longer",
+            "its tokens differ from PyTorch's",
+        ):
             self.choice.launch = None
 
     def _check_dependent_launch(self) -> None:
@@ -316,13 +313,11 @@ class CUDAGraphRunner:
         if not getattr(operations, "dependent", False):
             return
         step = self.batch_step(1, self.state.max_drafts)
-        try:
-            agree = replay_agrees(step, self.state, operations, self._slab.capacity)
-            reason = "their results differ"
-        except Exception as problem:  # of Triton, its compiler, the driver
-            agree, reason = False, _first_line(problem)
-        if not agree:
-            _log.warning("kernels cannot overlap here, so steps take longer: %s", reason)
+        if not _agrees(
+            lambda: replay_agrees(step, self.state, operations, self._slab.capacity),
+            "kernels cannot overlap here, so steps take longer",
+            "their results differ",
+        ):
             operations.dependent = False
             self._steps.clear()
 
@@ -420,6 +415,24 @@ def _fillers(member: Attachment, count: int) -> list[int]:
     """What fills up the drafts of a restricted conversation: first a token that its step cannot choose."""
     missing = count - len(member.drafts)
     return [forbidden_token(member.rules[-1]), *[0] * (missing - 1)] if missing > 0 else []
+
+
+def _agrees(check: Callable[[], bool], otherwise: str, difference: str) -> bool:
+    """Whether kernels compute here what they should. If not, a warning says what follows, and why.
+
+    Args:
+        check: compares them; fails if Triton, its compiler or the driver does.
+        otherwise: what follows if they do not.
+        difference: the reason if only their results are wrong.
+    """
+    try:
+        if check():
+            return True
+        reason = difference
+    except Exception as problem:
+        reason = _first_line(problem)
+    _log.warning("%s: %s", otherwise, reason)
+    return False
 
 
 def _first_line(problem: Exception) -> str:
