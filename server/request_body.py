@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
-from server.access.usage import NO_KEY, current_meter
+from server.access.usage import NO_KEY, current_key
 from server.budgets import JSON_BODY, Budget
 
 MAX_VALUES = 20_000
@@ -69,9 +69,8 @@ def limited(request: Request, budget: Budget) -> Iterator[Request]:
 
 def _sender(request: Request) -> str:
     """The name of the request's key; its address if it has none."""
-    meter = current_meter.get()
-    if meter is not None and meter.key != NO_KEY:
-        return f"key {meter.key}"
+    if (key := current_key()) != NO_KEY:
+        return f"key {key}"
     return request.client.host if request.client is not None else ""
 
 

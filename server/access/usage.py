@@ -196,6 +196,12 @@ current_meter: ContextVar[UsageMeter | None] = ContextVar("current_meter", defau
 """The meter of the request that is being handled. Tasks inherit it from the one that starts them."""
 
 
+def current_key() -> str:
+    """The name of the key of the request that is being handled; `NO_KEY` if it has none."""
+    meter = current_meter.get()
+    return NO_KEY if meter is None else meter.key
+
+
 def read_usage(path: Path, since_day: str = "") -> list[tuple[str, str, Usage]]:
     """Day, key and usage, oldest first. Raises OSError if there is no such file."""
     if not path.is_file():

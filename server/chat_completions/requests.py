@@ -18,7 +18,7 @@ from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.access.admission import Admission, RefusalCode
-from server.access.usage import NO_KEY, current_meter
+from server.access.usage import NO_KEY, current_key
 from server.api_errors import APIError, read_json
 from server.chat_completions.generation import in_bulk
 from server.chat_completions.schema import (
@@ -65,8 +65,7 @@ class RequestLimit:
         if in_bulk.get():
             yield
             return
-        meter = current_meter.get()
-        key = NO_KEY if meter is None else meter.key
+        key = current_key()
         most_of_key = self._most if key == NO_KEY else self._most - self._most // 4
         if self._active.total() >= self._most or self._active[key] >= most_of_key:
             raise self._admission.refusal(self._code, self._message, _RETRY_AFTER_S)
