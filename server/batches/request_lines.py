@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from pydantic import Field, ValidationError
-from pydantic_core import from_json
 
 from server.api_errors import field_path
 from server.batch_store import BatchUsage
 from server.budgets import JSON_BODY
-from server.request_body import MAX_VALUES, has_too_many_values
+from server.request_body import MAX_VALUES, text_has_too_many_values
 from server.response_format import StrictModel
 
 MAX_ERRORS = 100
@@ -57,9 +55,8 @@ def check_lines(lines: Iterable[tuple[int, bytes]], endpoint: str, seen: set[str
 
 def _error(text: bytes, endpoint: str, seen: set[str]) -> tuple[str, str, str | None] | None:
     """Code, sentence and field of what is wrong with a line."""
-    with suppress(ValueError):
-        if len(text) > JSON_BODY.bytes or has_too_many_values(from_json(text)):
-            return "invalid_value", f"a line has at most {JSON_BODY.bytes >> 20} MiB and {MAX_VALUES:,} values", None
+    if len(text) > JSON_BODY.bytes or text_has_too_many_values(text):
+        return "invalid_value", f"a line has at most {JSON_BODY.bytes >> 20} MiB and {MAX_VALUES:,} values", None
     try:
         line = read_line(text)
     except ValidationError as error:
