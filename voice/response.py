@@ -50,7 +50,11 @@ _NEARLY_CERTAIN = 0.95
 """The first clause is synthesized from the draft when all its drafted tokens are right with this probability."""
 
 _MAX_PAUSE_S = 0.3
-"""The language model pauses for at most this long while the first clause is synthesized, which the user waits for."""
+"""The language model pauses for at most this long while a clause is synthesized that the user waits for: the first, and
+on a busy machine others."""
+
+_SOON_S = 0.4
+"""A later clause is waited for when everything before it will have been played so soon."""
 
 _MAX_STEPS = 6
 """Times that one response may ask the language model. The last one may call nothing."""
@@ -407,7 +411,8 @@ class Response:
             else:
                 self._drop_early_clause()
                 synthesis = self._synthesize(clause)
-            if first:
+            waited_for = first or (self._released.is_set() and self.played_until - self._clock() < _SOON_S)
+            if waited_for:
                 planner.pause(_MAX_PAUSE_S)
             start, begun_early = self._clock(), synthesis.done()
             speech = await synthesis
@@ -415,9 +420,9 @@ class Response:
             if not begun_early:
                 self._pace.add_synthesis(clause.num_words, seconds, speech.ms / 1000)
             self._add_chunk(clause.text, speech)
-            if first:
+            if waited_for:
                 planner.pause(0)
-                self._paused_s = min(seconds, _MAX_PAUSE_S)
+                self._paused_s += min(seconds, _MAX_PAUSE_S)
             first = False
 
     def _add_chunk(self, text: str, speech: Speech = NO_SPEECH) -> None:

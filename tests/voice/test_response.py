@@ -58,8 +58,24 @@ def test_a_nearly_certain_draft_is_synthesized_early(
 
 def test_the_language_model_pauses_while_the_first_clause_is_synthesized() -> None:
     harness = run_session(lambda harness: harness.ask_question(3.0))
-    start, end = harness.language_model.pauses
+    start, end, *_ = harness.language_model.pauses
     assert start > 0 and end == 0
+
+
+@pytest.mark.parametrize(("seconds_per_word", "waited_for"), [(0.01, 1), (0.2, 3)])
+def test_the_language_model_pauses_for_later_clauses_that_are_nearly_late(
+    seconds_per_word: float, waited_for: int
+) -> None:
+    """If words come quickly, all three clauses are synthesized before the turn ends, and only the first is waited for."""
+
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.words = ["Yes it most ", "certainly ", "is today. ", "It ", "rains ", "there."]
+        harness.language_model.seconds_per_word = seconds_per_word
+        await harness.ask_question(4.0)
+
+    harness = run_session(scenario)
+    assert harness.voice.clauses == ["Yes it most", "certainly is today.", "It rains there."]
+    assert harness.language_model.pauses == [0.3, 0] * waited_for
 
 
 def test_a_written_response_is_not_spoken() -> None:

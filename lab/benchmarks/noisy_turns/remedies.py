@@ -63,9 +63,16 @@ class HalfwayGate(LoudnessGate):
         return super().is_loud_enough()
 
 
-class SyllableGate(LoudnessGate):
-    """As served, and the user comes within 7 dB of their level at least every 450 ms, which one quieter talker does
-    not."""
+class FarVoicesGate(LoudnessGate):
+    """As served, but in noise the user need not come near their own level."""
+
+    def _is_far_from(self, user_db: float) -> bool:
+        return False
+
+
+class SyllableGate(FarVoicesGate):
+    """The same, and the user comes within 7 dB of their level at least every 450 ms, in quiet as in noise: one quieter
+    talker does not."""
 
     def is_loud_enough(self) -> bool:
         _, user = self._background_and_user_db()
@@ -118,7 +125,8 @@ def detectors() -> dict[str, Detector]:
         "before: 10.5 dB below the user": gated(silero, FixedDistanceGate),
         "8 dB below the user": gated(silero, NearerGate),
         "10.5 dB, 96 ms smoothed": gated(silero, SmoothedGate),
-        "served, and a loud syllable every 450 ms": gated(silero, SyllableGate),
+        "before: voices far from the user's level pass": gated(silero, FarVoicesGate),
+        "the same, and one every 450 ms, 7 dB": gated(silero, SyllableGate),
         "no gate": gated(silero, NoGate),
     }
     try:

@@ -75,7 +75,7 @@ FLITE = {"tuning": ("rms", "slt"), "held-out": ("awb", "kal16"), "clauses": ("sl
 ESPEAK = {"tuning": ("en-us+m3",), "held-out": ("en-gb+f2",), "clauses": ()}
 KOKORO = {
     "tuning": ("af_heart", "am_michael", "bm_george"),
-    "held-out": ("af_bella", "am_puck", "bf_emma", "bm_lewis"),
+    "held-out": ("af_bella", "am_fenrir", "bf_isabella", "bm_fable"),
     "clauses": ("bf_emma",),
 }
 PEOPLE = {"tuning": ("fr_CA_f_June", "it_IT_m_Carlo"), "held-out": ("ru_RU_f_IvrvoiceRU", "en_US_f_Allison")}

@@ -76,3 +76,15 @@ def test_digital_silence_is_handled() -> None:
     gate = LoudnessGate()
     assert share_passed(gate, [np.zeros(WINDOW_SAMPLES, np.float32)] * 50) <= 1
     assert share_passed(gate, noise(1, -30)) > 0.95
+
+
+def test_in_noise_what_stays_softer_than_the_user_for_a_second_is_not_the_user() -> None:
+    """Several voices 5 dB below the user pass the threshold, but not for ever."""
+    gate = LoudnessGate()
+    share_passed(gate, noise(2, -27, swing_db=3))
+    share_passed(gate, noise(2, -20, 1, swing_db=1))
+    softer = noise(2, -25, 2, swing_db=0.3)
+    assert share_passed(gate, softer[:20]) > 0.9  # the user may be as soft as that for a while
+    share_passed(gate, softer[20:40])
+    assert share_passed(gate, softer[40:]) == 0
+    assert share_passed(gate, noise(0.5, -20, 3, swing_db=1)) > 0.9  # the user goes on
