@@ -66,7 +66,7 @@ def test_the_language_model_pauses_while_the_first_clause_is_synthesized() -> No
 def test_the_language_model_pauses_for_later_clauses_that_are_nearly_late(
     seconds_per_word: float, waited_for: int
 ) -> None:
-    """If words come quickly, all three clauses are synthesized before the turn ends, and only the first is waited for."""
+    """If words come quickly, all three clauses are synthesized before the turn ends: only the first is waited for."""
 
     async def scenario(harness: SessionHarness) -> None:
         harness.language_model.words = ["Yes it most ", "certainly ", "is today. ", "It ", "rains ", "there."]

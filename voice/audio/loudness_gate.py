@@ -57,13 +57,12 @@ class LoudnessGate:
         threshold = min(background + _MIN_ABOVE_BACKGROUND_DB, (background + user) / 2)
         self._open = bool(self._levels[-1] >= threshold - (_HYSTERESIS_DB if self._open else 0.0))
         self._passed[-1] = self._open
-        return self._open and not (self.is_noisy and self._is_far_from(user))
+        return self._open and not (_is_noisy(background, user) and self._is_far_from(user))
 
     @property
     def is_noisy(self) -> bool:
         """Whether the user is so close to the background that the threshold lies halfway between the two."""
-        background, user = self._background_and_user_db()
-        return user - background < 2 * _MIN_ABOVE_BACKGROUND_DB
+        return _is_noisy(*self._background_and_user_db())
 
     def _is_far_from(self, user_db: float) -> bool:
         """Whether what passes has been too soft for the user for too long."""
@@ -76,3 +75,7 @@ class LoudnessGate:
         levels = np.array(self._levels)
         background = np.percentile(levels[-_BACKGROUND_WINDOWS:], _BACKGROUND_PERCENTILE)
         return float(background), float(np.percentile(levels, _USER_PERCENTILE))
+
+
+def _is_noisy(background_db: float, user_db: float) -> bool:
+    return user_db - background_db < 2 * _MIN_ABOVE_BACKGROUND_DB
