@@ -15,12 +15,13 @@ from pathlib import Path
 import httpx
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.real_time import HANG_S
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = ("model", "server", "voice", "web")
+PACKAGES = ("agent", "chat", "cli", "lab", "model", "server", "voice", "web")
 
 
 def test_no_extra_needs_a_build_without_isolation() -> None:
@@ -30,30 +31,48 @@ def test_no_extra_needs_a_build_without_isolation() -> None:
     assert not [requirement for requirement in extras if requirement.startswith("flash-attn")]
 
 
+def files(folder: Path) -> set[str]:
+    """Files that are to be in the packages: all but the scripts of benchmarks."""
+    found = {path.relative_to(folder) for name in PACKAGES for path in (folder / name).rglob("*") if path.is_file()}
+    return {str(path) for path in found if "__pycache__" not in path.parts and path.parts[:2] != ("lab", "benchmarks")}
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the wheel of this tree is installed."""
-    source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "wheel"))
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this tree, in which the wheel is built."""
+    source = tmp_path_factory.mktemp("source")
+    for name in [*PACKAGES, "tests"]:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the wheel of this tree is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
-    subprocess.run(build, check=True, timeout=120)
+    subprocess.run(build, check=True)
     (built,) = folder.glob("*.whl")
     install = [*pip, "install", "--no-deps", "--no-compile", "--target", str(folder / "site"), str(built)]
-    subprocess.run(install, check=True, timeout=120)
+    subprocess.run(install, check=True)
     return folder / "site"
 
 
-def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
-    def files(folder: Path) -> set[str]:
-        found = {path.relative_to(folder) for name in PACKAGES for path in (folder / name).rglob("*") if path.is_file()}
-        return {str(path) for path in found if "__pycache__" not in path.parts}
-
+def test_the_wheel_contains_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
     assert files(wheel) == files(ROOT)
+    assert not (wheel / "lab" / "benchmarks").exists()
+    installed = {path.name for path in wheel.iterdir()} - {"bin"}
+    assert installed == {*PACKAGES, f"rejoinder-{PROJECT['version']}.dist-info"}
+
+
+def test_the_source_distribution_contains_the_packages_and_what_builds_them(source: Path, wheel: Path) -> None:
+    """setuptools takes some tests along unless it is told not to."""
+    (listed,) = source.glob("*.egg-info/SOURCES.txt")
+    sources = {line for line in listed.read_text().splitlines() if not line.startswith("rejoinder.egg-info/")}
+    assert sources == files(ROOT) | {"pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"}
 
 
 @pytest.mark.parametrize("folder", ["adapters", "draft_heads"])
@@ -153,26 +172,43 @@ assert not {SLOW!r} & set(sys.modules), {SLOW!r} & set(sys.modules)
     assert "The capital of France is Paris." in done.stdout
 
 
+DEPLOY = ROOT / "deploy"
+TORCH = next(Requirement(text) for text in PROJECT["dependencies"] if text.startswith("torch=="))
+"""In no lock: its builds for processors and for GPUs have different checksums, and pyproject.toml pins it."""
+
+
 def locked() -> dict[str, str]:
     """Version of each locked package; the checksums are on lines of their own."""
-    text = (ROOT / "deploy" / "requirements.lock").read_text()
+    text = (DEPLOY / "requirements.lock").read_text()
     pins = re.findall(r"^([a-z0-9-]+)==([^ ;]+)[^\\\n]*\\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
     assert len(pins) == len(re.findall(r"^[a-z]", text, re.MULTILINE))  # every package has a checksum
     return dict(pins)
 
 
+def constrained() -> dict[str, str]:
+    """Version of each package of all extras."""
+    return dict(re.findall(r"^([a-z0-9-]+)==([^ \n]+)", (DEPLOY / "constraints.txt").read_text(), re.MULTILINE))
+
+
 def test_every_dependency_is_locked_in_a_version_that_the_project_allows() -> None:
-    """torch is not: its builds for processors and for GPUs have different checksums, and pyproject.toml pins it."""
-    pins, extras = locked(), PROJECT["optional-dependencies"]
-    names = [*PROJECT["dependencies"], *extras["models-small"], *extras["qwen-1-5b"], *extras["tracing"]]
+    pins, extras = constrained(), PROJECT["optional-dependencies"]
+    names = [name for group in [PROJECT["dependencies"], *extras.values()] for name in group]
     for requirement in map(Requirement, names):
-        if requirement.name != "torch":
-            assert pins[requirement.name.lower()] in requirement.specifier, f"run deploy/lock.sh: {requirement}"
+        if requirement.name not in ("torch", "rejoinder"):
+            name = canonicalize_name(requirement.name)
+            assert pins[name] in requirement.specifier, f"run deploy/lock.sh: {requirement}"
 
 
-def test_the_bill_of_materials_names_the_locked_packages_and_torch() -> None:
-    components = json.loads((ROOT / "deploy" / "sbom.json").read_text())["components"]
-    named = {component["name"]: component["version"] for component in components}
-    (torch,) = (Requirement(text) for text in PROJECT["dependencies"] if text.startswith("torch=="))
-    assert named.pop("torch") in torch.specifier
-    assert named == locked()
+def test_the_image_installs_those_versions_with_their_checksums() -> None:
+    pins, versions, extras = locked(), constrained(), PROJECT["optional-dependencies"]
+    assert {name: versions[name] for name in pins} == pins
+    names = [*PROJECT["dependencies"], *extras["models-small"], *extras["qwen-1-5b"], *extras["tracing"]]
+    assert {canonicalize_name(Requirement(name).name) for name in names} - {"torch"} <= set(pins)
+
+
+def test_the_bill_of_materials_names_the_packages_of_all_extras_and_torch() -> None:
+    sbom = json.loads((DEPLOY / "sbom.json").read_text())
+    assert sbom["metadata"]["component"]["version"] == PROJECT["version"], "run deploy/lock.sh"
+    named = {component["name"]: component["version"] for component in sbom["components"]}
+    assert named.pop("torch") in TORCH.specifier
+    assert named == constrained()
