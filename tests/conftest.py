@@ -1,16 +1,24 @@
-"""Shared fixtures: tiny random checkpoints and their tokenizer."""
+"""Which tests run, what a failed one says beside the failure, and shared fixtures: tiny random checkpoints and their
+tokenizer."""
 
 from __future__ import annotations
 
+import os
+
+# Workers of `pytest -n` have a core each.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# isort: split
 import server.openmp  # noqa: F401  # before torch
 
 # isort: split
 import json
-import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -18,6 +26,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from model.engine.engine import Engine
 from model.engine.loader import load_model
 from tests.fakes import LoudnessDetector
+from tests.real_time import speed_of_the_machine
 from voice import session
 
 # Triton's kernels run in its interpreter where there is no GPU; it reads this when they are defined.
@@ -33,7 +42,34 @@ os.environ["REJOINDER_DATA"] = tempfile.mkdtemp(prefix="rejoinder-tests-")
 REAL_DETECTOR = "e2e"
 """The folder of tests that hear real speech. All others detect it by its loudness."""
 
+QUICK = "not slow and not real_time"
+"""What `pytest` without a path or a mark runs."""
+
+# The first call of a kernel may take a second on a busy machine, so there is no deadline. CI looks for counterexamples
+# for longer.
+hypothesis.settings.register_profile("ours", deadline=None, max_examples=100 if "CI" in os.environ else 25)
+hypothesis.settings.load_profile("ours")
+
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = QUICK
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if config.option.markexpr == QUICK:
+        return "the quick tests only; `pytest tests` runs all (20 minutes on two cores)"
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and item.get_closest_marker("real_time"):
+        report.sections.append(("if the machine is busy", speed_of_the_machine(item.nodeid)))
+    return report
 
 
 @pytest.fixture(autouse=True)

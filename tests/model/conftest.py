@@ -1,5 +1,4 @@
-"""Tiny models that several packages' tests use. Removes Hypothesis's deadline: the first call of a kernel may take a
-second on a busy machine."""
+"""Tiny models that several packages' tests use."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from model.checkpoint.chat_template import CHATML, ChatTemplate
 from model.decode.draft_length import DraftLengthController
@@ -16,9 +14,6 @@ from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import random_adapter
 from tests.model.dialogues import with_doubled_weights
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,10 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "file":
         yield str(tmp_path / "records.sqlite")
         return
-    pytest.importorskip("redis")
+    pytest.importorskip("redis", reason='redis is not installed: pip install -e ".[cluster]"')
     binary = shutil.which("redis-server") or shutil.which("valkey-server")
     if binary is None:
-        pytest.skip("no Redis server is installed")
+        pytest.skip("no Redis server is installed (Debian: apt install redis-server)")
     path = tmp_path / "redis.socket"
     command = [binary, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -104,6 +104,6 @@ def test_a_location_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path) ->
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="cannot use the file"):
         open_store(str(tmp_path / "file" / "records.sqlite"))
-    pytest.importorskip("redis")
+    pytest.importorskip("redis", reason='redis is not installed: pip install -e ".[cluster]"')
     with pytest.raises(OSError, match="check --records"):
         open_store("redis://127.0.0.1:1/0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason='Triton is not installed: pip install -e ".[test]"')
 
 from lab.benchmarks.gpu_acceptance.roofline import BANDWIDTH, NODE_US, step_roofline
 from lab.benchmarks.gpu_estimate import ATTAINED, MODELS, Model, StepCost, counted, num_bytes, rows, stored

@@ -35,7 +35,7 @@ DRAFTER = {"read_features", "attend_block", "score", "compare", "read_draft", "s
 )
 def test_every_kernel_compiles_for_an_h100(options: list[str], names: set[str], splits: set[str]) -> None:
     """`splits` are the numbers of parts that the last program adds up. The drafter's weights are bfloat16."""
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install -e ".[test]"')
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "lab.benchmarks.gpu_kernels", "--targets", "90", *options],

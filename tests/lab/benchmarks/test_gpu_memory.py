@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason='Triton is not installed: pip install -e ".[test]"')
 
 from lab.benchmarks.gpu_estimate import MODELS, Model
 from lab.benchmarks.gpu_memory import CONVERSATIONS, TOKENS, gpu_memory

@@ -1,5 +1,4 @@
-"""Tiny base models for tests of the conversion. Removes Hypothesis's deadline: the first call may take a second on a
-busy machine."""
+"""Tiny base models for tests of the conversion."""
 
 from __future__ import annotations
 
@@ -8,15 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 
 from lab.convert.generate_states import StateShard
 from model.engine.loader import LoadedModel, load_model
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import with_doubled_weights
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="module")

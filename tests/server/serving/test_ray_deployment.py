@@ -25,7 +25,7 @@ from tests.real_time import wait_until
 from tests.server.live_server import connected, receive
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason='Ray is not installed: pip install -e ".[cluster]"')
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,7 +16,7 @@ from lab.benchmarks.gpu_acceptance.roofline import (
 )
 from model.checkpoint.checkpoint import DecoderConfig
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason='Triton is not installed: pip install -e ".[test]"')
 
 from lab.benchmarks.gpu_acceptance.recording import (
     meta_adapter,

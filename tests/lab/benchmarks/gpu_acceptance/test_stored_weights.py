@@ -11,7 +11,7 @@ from model.nn.cpu.block_formats import FORMATS
 from model.nn.gpu.block_matrix import BlockMatrix
 from tests.model.nn.cpu.random_blocks import random_blocks
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason='Triton is not installed: pip install -e ".[test]"')
 
 from lab.benchmarks.gpu_acceptance.recording import Launch, recorded_pass
 from lab.benchmarks.gpu_acceptance.stored_weights import meta_matrix

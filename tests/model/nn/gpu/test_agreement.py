@@ -20,7 +20,7 @@ from model.nn.linear import FloatHead, FloatLinear
 from model.nn.step_pass import MaskedPass
 from tests.model.nn.cpu.random_blocks import random_blocks
 
-pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
 
 from lab.benchmarks.gpu_mistakes.mistakes import MISTAKES
 from lab.benchmarks.gpu_mistakes.running import CPU, OneKernel, mistaken, selected

@@ -13,7 +13,7 @@ from model.nn.gpu.operations import Projection
 from model.nn.gpu.torch_operations import TorchOperations
 from tests.model.nn.cpu.random_blocks import random_blocks
 
-pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
 
 from model.nn.gpu.block_launches import expand
 from model.nn.gpu.triton_operations import TritonOperations

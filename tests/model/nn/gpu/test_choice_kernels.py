@@ -19,7 +19,7 @@ from model.engine.token_choice import ANY, TokenChoice, read_scores
 from model.nn.decoder import Decoder
 from model.nn.kv_slab import KeyValueSlab
 
-pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
 
 from model.nn.gpu.triton_operations import TritonOperations
 

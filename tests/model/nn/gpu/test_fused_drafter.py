@@ -23,7 +23,7 @@ from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.kv_slab import KeyValueSlab
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
-pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
 
 from lab.benchmarks.gpu_mistakes.mistakes import DRAFTER_MISTAKES
 from lab.benchmarks.gpu_mistakes.running import (

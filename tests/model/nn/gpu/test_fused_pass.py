@@ -47,7 +47,7 @@ def _text(decoder: Decoder, operations: Operations | None, past: int, steps: int
 def test_the_kernels_commit_the_text_of_plain_pytorch(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     """A whole tiny model in Triton's interpreter, across the border between two parts of the attention. Two layers: the
     interpreter takes a second for each."""
-    pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+    pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
     from model.nn.gpu.triton_operations import TritonOperations
 
     folder = save_tiny_checkpoint(tmp_path / "tiny", tiny_tokenizer, "qwen2", num_hidden_layers=2)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
+pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy 2.4: pip install -U triton")
 
 from lab.benchmarks.crowd_simulation import EAGER_KERNELS, LOOPED_KERNELS
 from lab.benchmarks.gpu_acceptance.counting import CountedOperations
