@@ -46,7 +46,7 @@ QUICK = "not slow and not real_time"
 """What `pytest` without a path or a mark runs."""
 
 # The first call of a kernel may take a second on a busy machine, so there is no deadline. CI looks for counterexamples
-# for longer.
+# for longer than `pytest` elsewhere.
 hypothesis.settings.register_profile("ours", deadline=None, max_examples=100 if "CI" in os.environ else 25)
 hypothesis.settings.load_profile("ours")
 

@@ -76,6 +76,7 @@ def test_the_guide_says_why_checks_of_checkov_are_left_out() -> None:
     assert left_out == explained != set()
 
 
+@pytest.mark.slow
 def test_bandit_finds_nothing_in_the_packages_that_serve() -> None:
     """At medium severity: the rest are asserts, subprocesses and random numbers."""
     pytest.importorskip("bandit", reason='bandit is not installed: pip install -e ".[test]"')

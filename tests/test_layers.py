@@ -206,6 +206,7 @@ def test_test_files_are_named_after_modules() -> None:
             assert module in MODULES, f"{path.relative_to(ROOT)} does not match a module: there is no {module}"
 
 
+@pytest.mark.slow
 def test_everything_but_the_local_microphone_imports_without_portaudio() -> None:
     blocked = """
 import sys
@@ -218,6 +219,7 @@ import server.app, voice.local
     subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT, timeout=120)
 
 
+@pytest.mark.slow
 def test_conversion_runs_with_little_more_than_torch() -> None:
     """Rented GPUs often have only torch, numpy, safetensors and tokenizers installed."""
     absent = (
@@ -238,6 +240,7 @@ import lab.convert.tune, lab.convert.tuning_evaluation, lab.convert.write_tuned
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_line_imports_the_recognizers_runtime_before_torch() -> None:
     """Otherwise both share one OpenMP runtime, and forward passes take half as long again (server/openmp.py)."""
     program = """

@@ -61,6 +61,7 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.slow
 def test_the_wheel_contains_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
     assert files(wheel) == files(ROOT)
     assert not (wheel / "lab" / "benchmarks").exists()
@@ -68,6 +69,7 @@ def test_the_wheel_contains_every_file_of_the_packages_and_nothing_else(wheel: P
     assert installed == {*PACKAGES, f"rejoinder-{PROJECT['version']}.dist-info"}
 
 
+@pytest.mark.slow
 def test_the_source_distribution_contains_the_packages_and_what_builds_them(source: Path, wheel: Path) -> None:
     """setuptools takes some tests along unless it is told not to."""
     (listed,) = source.glob("*.egg-info/SOURCES.txt")
@@ -122,6 +124,7 @@ main()
 """.replace("SLOW", str(SLOW))
 
 
+@pytest.mark.slow
 async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-u", "-c", PROGRAM, str(wheel), str(ROOT), cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
@@ -151,6 +154,7 @@ async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -
             await process.wait()
 
 
+@pytest.mark.slow
 def test_commands_import_only_what_they_use(tmp_path: Path) -> None:
     program = f"""
 import server.openmp, sys

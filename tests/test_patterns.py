@@ -77,6 +77,7 @@ def test_repetitions_of_a_pattern_do_not_overlap(use: Use) -> None:
     assert not overlaps(use.pattern), use.pattern.pattern
 
 
+@pytest.mark.slow
 def test_a_pattern_is_quick_whatever_it_reads(use: Use) -> None:
     longest = next((length for place, length in LENGTHS.items() if use.where.startswith(place)), matched_text.MAX_SAID)
     for length in (*_SHORT, longest):

@@ -30,11 +30,15 @@ START_SECONDS = 240
 """Time to assemble and quantize the models and to warm up, on a slow machine."""
 
 
+IN_REAL_TIME = {"server", "chromium"}
+"""Tests with these have both cores to themselves: a server with real models, and a browser, which plays speech."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """These tests have both cores to themselves: real models respond in real time."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker("real_time")
+            fixtures = set(getattr(item, "fixturenames", ()))
+            item.add_marker("real_time" if IN_REAL_TIME & fixtures else "slow")
 
 
 def skip_or_fail(reason: str) -> None:

@@ -55,6 +55,7 @@ def _results(done: subprocess.CompletedProcess[str], out: Path, part: str) -> di
     return results
 
 
+@pytest.mark.slow
 def test_every_check_of_the_kernels_that_needs_no_gpu_holds(
     tmp_path: Path, little_more_than_torch: dict[str, str]
 ) -> None:
@@ -65,6 +66,7 @@ def test_every_check_of_the_kernels_that_needs_no_gpu_holds(
     assert sum(result["held"] is True for stage in results.values() for result in stage) >= 20
 
 
+@pytest.mark.slow
 def test_every_check_of_the_models_holds_for_a_tiny_one_and_nothing_runs_again(tmp_path: Path) -> None:
     done = _run("models", tmp_path, os.environ)
     results = _results(done, tmp_path, "models")
@@ -82,6 +84,7 @@ def test_every_check_of_the_models_holds_for_a_tiny_one_and_nothing_runs_again(t
     assert "held before: adapter" in again.stderr
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_full_acceptance_fails(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

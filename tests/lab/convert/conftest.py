@@ -13,6 +13,15 @@ from model.engine.loader import LoadedModel, load_model
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import with_doubled_weights
 
+TRAINED = {"model", "varied_model", "shard"}
+"""Fixtures of the tests that train or generate."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and TRAINED & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+
 
 @pytest.fixture(scope="module")
 def model(tiny_qwen2: Path) -> LoadedModel:

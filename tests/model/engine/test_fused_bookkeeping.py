@@ -23,6 +23,8 @@ from model.nn.gpu.triton_operations import TritonOperations
 
 CPU = torch.device("cpu")
 
+pytestmark = pytest.mark.slow
+
 
 class _KernelsAround(TorchOperations):
     """Layers in plain PyTorch, and the kernels around them."""

@@ -26,7 +26,7 @@ from lab.benchmarks.gpu_mistakes.mistakes import MISTAKES
 from lab.benchmarks.gpu_mistakes.running import CPU, OneKernel, mistaken, selected
 from model.nn.gpu.triton_operations import TritonOperations
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 
 def random_decoder() -> Decoder:

@@ -18,7 +18,7 @@ pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy
 from model.nn.gpu.block_launches import expand
 from model.nn.gpu.triton_operations import TritonOperations
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 CPU = torch.device("cpu")
 TWIN = TorchOperations()

@@ -23,6 +23,8 @@ pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy
 
 from model.nn.gpu.triton_operations import TritonOperations
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY, SLOTS, CLEAN, NOISE = 2100, 6, 2, 2
 
 

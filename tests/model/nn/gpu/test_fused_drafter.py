@@ -36,7 +36,7 @@ from lab.benchmarks.gpu_mistakes.running import (
 )
 from model.nn.gpu.triton_operations import TritonOperations
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 CONFIG = replace(TINY, layers=3)
 DRAFTS, UNIT = 3, 1_000_000

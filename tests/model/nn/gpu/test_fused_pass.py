@@ -44,6 +44,7 @@ def _text(decoder: Decoder, operations: Operations | None, past: int, steps: int
     return text
 
 
+@pytest.mark.slow
 def test_the_kernels_commit_the_text_of_plain_pytorch(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     """A whole tiny model in Triton's interpreter, across the border between two parts of the attention. Two layers: the
     interpreter takes a second for each."""

@@ -30,7 +30,7 @@ from model.nn.kv_slab import KeyValueSlab
 from model.nn.ragged import RaggedAttention, RaggedRows
 
 # The interpreter divides by zero in rows that are not stored.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 CPU = torch.device("cpu")
 

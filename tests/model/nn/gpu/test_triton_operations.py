@@ -20,7 +20,7 @@ pytest.importorskip("triton", "3.9", "Triton before 3.9 does not work with numpy
 from model.nn.gpu.triton_operations import TritonOperations
 
 # The interpreter divides by zero in rows that are not stored.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 CPU = torch.device("cpu")
 TWIN = TorchOperations()
