@@ -39,7 +39,7 @@ os.environ["COLUMNS"] = "200"
 os.environ["REJOINDER_DATA"] = tempfile.mkdtemp(prefix="rejoinder-tests-")
 """Timers and notes of tests are not the developer's."""
 
-REAL_DETECTOR = "e2e"
+REAL_SPEECH = "e2e"
 """The folder of tests that hear real speech. All others detect it by its loudness."""
 
 QUICK = "not slow and not real_time"
@@ -58,6 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = QUICK
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`tests/e2e` has no quick tests, and takes long to import."""
+    return True if config.option.markexpr == QUICK and collection_path.name == REAL_SPEECH else None
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     if config.option.markexpr == QUICK:
         return "the quick tests only; `pytest tests` runs all (20 minutes on two cores)"
@@ -74,7 +79,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(autouse=True)
 def _detect_speech_by_loudness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if REAL_DETECTOR not in request.path.parts:
+    if REAL_SPEECH not in request.path.parts:
         monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 

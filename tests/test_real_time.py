@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,7 +90,10 @@ def test_without_a_path_or_a_mark_only_quick_tests_run(source: str, marks: str, 
     config: Any = SimpleNamespace(args_source=pytest.Config.ArgsSource[source], option=SimpleNamespace(markexpr=marks))
     conftest.pytest_configure(config)
     assert config.option.markexpr == run
-    assert (conftest.pytest_report_header(config) is not None) == (run == conftest.QUICK)
+    quick = run == conftest.QUICK
+    assert (conftest.pytest_report_header(config) is not None) == quick
+    assert (conftest.pytest_ignore_collect(Path("tests/e2e"), config) is True) == quick
+    assert conftest.pytest_ignore_collect(Path("tests/voice"), config) is None
 
 
 def test_a_failure_in_real_time_says_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
