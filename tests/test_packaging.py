@@ -140,7 +140,7 @@ async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -
     )  # fmt: skip
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(HANG_S):
+        async with asyncio.timeout(4 * HANG_S):  # for a server that imports everything
             log, match = b"", None
             while match is None:
                 line = await process.stderr.readline()

@@ -29,10 +29,6 @@ from tests.conftest import save_tiny_checkpoint
 QUESTIONS = load_questions()
 
 
-def by_name(question: Question) -> str:
-    return question.name
-
-
 def test_there_are_two_hundred_questions_fifty_follow_ups_and_thirty_to_decline() -> None:
     counts = Counter(question.category for question in QUESTIONS)
     assert (counts.pop("follow-ups"), counts.pop("decline")) == (50, 30)
@@ -62,19 +58,19 @@ def test_where_a_tool_can_do_what_no_model_can_saying_so_is_right_with_tools_alo
     assert not alarm.grade("Sure, have a nice morning!", builtin_tools=True).passed
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=by_name)
-def test_each_rule_accepts_its_reference_and_rejects_a_wrong_answer(question: Question) -> None:
-    assert grade(question.reference, question.rule) == Grade((), ())
-    assert grade(question.wrong, question.rule).errors
+def test_each_rule_accepts_its_reference_and_rejects_a_wrong_answer() -> None:
+    for question in QUESTIONS:
+        assert grade(question.reference, question.rule) == Grade((), ()), question
+        assert grade(question.wrong, question.rule).errors, question
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=by_name)
-def test_no_rule_accepts_an_empty_or_evasive_answer_or_the_question_itself(question: Question) -> None:
-    assert not grade("", question.rule).passed
-    assert not grade("That is a really good thing to talk about.", question.rule).passed
-    if question.category != "decline":  # to repeat a question can be to ask back
-        assert not grade(question.turns[-1], question.rule).passed
-        assert not grade("I'm sorry, I can't answer that.", question.rule).passed
+def test_no_rule_accepts_an_empty_or_evasive_answer_or_the_question_itself() -> None:
+    for question in QUESTIONS:
+        assert not grade("", question.rule).passed, question
+        assert not grade("That is a really good thing to talk about.", question.rule).passed, question
+        if question.category != "decline":  # to repeat a question can be to ask back
+            assert not grade(question.turns[-1], question.rule).passed, question
+            assert not grade("I'm sorry, I can't answer that.", question.rule).passed, question
 
 
 def test_a_half_or_a_category_can_be_selected() -> None:
