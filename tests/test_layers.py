@@ -267,7 +267,11 @@ print(*order)
 
 def test_openmp_refuses_to_be_imported_after_torch() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import torch, server.openmp"], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "-c", "import sys; sys.modules['torch'] = sys; import server.openmp"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
     )
     assert done.returncode != 0
     assert "before torch" in done.stderr
