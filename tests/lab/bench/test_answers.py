@@ -183,6 +183,7 @@ def test_the_table_and_the_failures_are_printed() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_evaluates_a_model(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     folder = save_tiny_checkpoint(tmp_path / "tiny", tiny_tokenizer, "qwen2", max_position_embeddings=4096)
     instructions = tmp_path / "instructions.txt"
