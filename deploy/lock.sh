@@ -7,8 +7,9 @@ cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# torch has a build for each kind of processor and GPU, whose checksums differ: pyproject.toml pins its version.
-echo torch >"$work/excludes"
+# torch has a build for each kind of processor and GPU, whose checksums differ: pyproject.toml pins its version. Those for
+# GPUs pin Triton.
+printf 'torch\ntriton\n' >"$work/excludes"
 export UV_CUSTOM_COMPILE_COMMAND=deploy/lock.sh
 compile=(uv pip compile pyproject.toml --universal --python-version 3.11 --no-emit-index-url --no-annotate
   --excludes "$work/excludes" --quiet)
