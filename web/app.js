@@ -1,59 +1,74 @@
 // The page: connects the microphone, the loudspeaker, the server connection and the transcript.
 
+import { Alarms } from "./alarms.js";
 import { drawSoon } from "./drawing.js";
 import { Face } from "./face.js";
 import { keyHeaders, storeKey, storedKey } from "./key.js";
 import { Realtime, decodePcm } from "./realtime.js";
-import { INSECURE_CONTEXT, Loudspeaker, Microphone } from "./sound.js";
+import { INSECURE_CONTEXT, Loudspeaker, Microphone, SILENT_MICROPHONE } from "./sound.js";
 import { Tools } from "./tools.js";
 import { Transcript } from "./transcript.js";
 
 const RELEASE_TAIL_MS = 200; // audio still in transit from the microphone when the key is released
 const LEVEL_STEPS = 20; // of the microphone's meter, so that silence is not drawn again and again
+const SILENT_MS = 6000; // of nothing but zeros: no microphone that is on is so quiet
 
 const PHASE_LABELS = {
-  off: "Not started", connecting: "Connecting…", listening: "Listening", user_speaking: "You are speaking",
-  thinking: "Thinking", answering: "Responding", lost: "Connection lost", waiting: "Waiting for a free line…",
+  off: "Not started", asking: "Allow the microphone…", connecting: "Connecting…", listening: "Listening",
+  user_speaking: "You are speaking", thinking: "Thinking", answering: "Responding", lost: "Connection lost",
+  waiting: "Waiting for a free line…",
 };
 
 const STARTING_INTERVAL_MS = 1000;
 
 /** Both sides may stop a response at the same moment. */
 const EXPECTED_ERRORS = ["response_cancel_not_active", "item_not_found", "item_retrieve_invalid_item_id"];
+const KEY_ERRORS = ["invalid_api_key", "api_key_required"];
+const KEY_REQUIRED = "This server requires an API key. Enter it under Settings";
+const UNREACHABLE = "The server does not answer. Check that it is running (rejoinder serve); the page tries again by itself.";
 
 const $ = (id) => document.getElementById(id);
-const transcript = new Transcript($("talk"), $("empty"));
+const transcript = new Transcript($("talk"), $("empty"), $("settled"));
 const loudspeaker = new Loudspeaker();
 const microphone = new Microphone(onBlock, onUnplugged);
 const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
 const tools = new Tools(realtime, (call) => transcript.showCall(call));
+new Alarms($("alarms"), realtime);
 new Face($("face"), $("show-face"), { realtime, loudspeaker, transcript });
 
 let level = 0; // of the microphone, in steps
-let running = false;
+let running = false; // there is a session, or one is wanted
+let talking = false; // the microphone is open
+let silentSince; // when the microphone was opened, until it hears something
+let phaseName = "off";
 let held = false; // push-to-talk: the key or button is down
 let releaseTimer; // push-to-talk: audio is still sent until it fires, after the release
 let responding = false; // a response is in progress on the server
 let firstAudio; // arrival of the first audio of a response: { itemId, at }
 const playbackDelayMs = new Map(); // item id → ms from the arrival of its first audio to the ear
 const turns = new Map(); // item id of a message → rejoinder.turn event
+const typed = []; // what the user has typed and the session has not got yet
 const messages = new Map(); // response id → item id of its message, until its turn is reported
 
 function session() {
   const format = { type: "audio/pcm", rate: microphone.rate ?? 24000 };
   const detection = pushToTalk() ? null : { type: "semantic_vad" };
   const output = $("voice").value ? { voice: $("voice").value } : {};
-  return { audio: { input: { format, turn_detection: detection }, output }, tools: tools.declarations };
+  const modality = $("aloud").checked && loudspeaker.context ? "audio" : "text";
+  const audio = { input: { format, turn_detection: detection }, output };
+  return { audio, output_modalities: [modality], tools: tools.declarations };
 }
 
 function pushToTalk() {
   return $("push-to-talk").checked;
 }
 
-function phase(name) {
+function phase(name = phaseName) {
+  phaseName = name;
   drawSoon("phase", () => {
     $("phase").dataset.phase = name;
-    $("phase").textContent = PHASE_LABELS[name];
+    const listening = microphone.muted ? "Muted" : PHASE_LABELS.listening;
+    $("phase").textContent = name !== "listening" ? PHASE_LABELS[name] : talking ? listening : "Ready";
   });
 }
 
@@ -71,7 +86,17 @@ function showLevel(peak) {
 
 function onBlock(block, peak) {
   showLevel(peak);
+  if (silentSince) checkSound(peak);
   if (!pushToTalk() || held || releaseTimer) realtime.sendAudio(block);
+}
+
+/** Say so if the microphone is open but delivers nothing, until it does. */
+function checkSound(peak) {
+  if (microphone.muted) silentSince = performance.now();
+  else if (peak > 0) {
+    silentSince = undefined;
+    if ($("notice").textContent === SILENT_MICROPHONE) notice();
+  } else if (performance.now() - silentSince > SILENT_MS && $("notice").hidden) notice(SILENT_MICROPHONE);
 }
 
 async function onUnplugged() {
@@ -79,31 +104,74 @@ async function onUnplugged() {
   notice("The microphone was disconnected. Plug it in again or choose another one, then start again.");
 }
 
+/** Open the microphone, and connect if that has not been done. */
 async function start() {
   notice();
   $("start").disabled = true;
+  const before = phaseName;
+  phase("asking");
   try {
     await microphone.open($("microphone").value);
     await loudspeaker.open();
     await microphone.connect(loudspeaker.context);
   } catch (error) {
-    await stop();
+    await microphone.close();
+    if (!running) await loudspeaker.close();
+    phase(before);
     notice(error.message);
     return;
   } finally {
     $("start").disabled = false;
   }
-  running = true;
+  talking = true;
+  silentSince = performance.now();
   $("start").textContent = "Stop";
   $("mute").disabled = false;
   $("hold").hidden = !pushToTalk();
-  phase("connecting");
-  realtime.connect();
+  if (running) {
+    phase(before);
+    realtime.configure();
+  } else {
+    connect();
+  }
   await listMicrophones();
 }
 
+function connect() {
+  running = true;
+  phase("connecting");
+  realtime.connect();
+}
+
+/** Send a typed message, and connect for it if need be, without the microphone. */
+async function type(text) {
+  typed.push(text);
+  if (running) {
+    await sendTyped();
+    return;
+  }
+  notice();
+  await loudspeaker.open().catch(() => loudspeaker.close()); // where a page may not play sound, answers are read
+  connect();
+}
+
+/** Give the session what was typed, in place of the response in progress. */
+async function sendTyped() {
+  if (!typed.length || !realtime.open) return;
+  if (responding) realtime.send("response.cancel");
+  await stopPlayback();
+  for (const text of typed.splice(0)) {
+    const id = `typed_${Math.random().toString(36).slice(2)}`;
+    const item = { id, type: "message", role: "user", content: [{ type: "input_text", text }] };
+    transcript.show(id, "user", text);
+    realtime.send("conversation.item.create", { item });
+  }
+  realtime.send("response.create");
+}
+
 async function stop() {
-  running = false;
+  running = talking = false;
+  silentSince = undefined;
   await Promise.all([endSession(), microphone.close()]);
   await loudspeaker.close();
   $("start").textContent = "Start talking";
@@ -135,13 +203,18 @@ async function listMicrophones() {
   $("microphone").value = selected;
 }
 
-/** Offer the server's voices, if there is a choice, and say where words may go; or what the server does before it is ready. */
+/** Offer the server's voices, if there is a choice, and say where words may go; or what the server does before it is
+ * ready, or that it needs a key. */
 async function showServer() {
-  const unknown = { starting: $("starting").textContent };
-  const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => unknown);
-  $("starting").textContent = server.starting ?? "";
-  $("starting").hidden = !server.starting;
+  const unreachable = { starting: UNREACHABLE };
+  const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => unreachable);
+  const needsKey = !server.starting && !server.model; // it tells its model to those whom it lets in
+  const line = needsKey ? `${KEY_REQUIRED}.` : server.starting ?? "";
+  if ($("starting").textContent !== line) $("starting").textContent = line;
+  $("starting").hidden = !line;
+  if (needsKey) askForKey();
   if (server.starting) setTimeout(showServer, STARTING_INTERVAL_MS);
+  if (server.model) showModel(server.model);
   if (server.voices?.length > 1) {
     $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
     $("voice").parentElement.hidden = false;
@@ -152,6 +225,16 @@ async function showServer() {
     $("remote").textContent = `${what} is sent to ${model} at ${host}.`;
     $("remote").hidden = false;
   }
+}
+
+function showModel(name) {
+  $("model").textContent = `Language model: ${name}`;
+  $("model").hidden = false;
+}
+
+function askForKey() {
+  document.querySelector(".settings").open = true;
+  $("api-key").scrollIntoView?.({ block: "nearest" });
 }
 
 /** Stop playback at once and tell the server how much of the response was heard. */
@@ -166,10 +249,11 @@ function mute() {
   microphone.mute(!microphone.muted);
   $("mute").setAttribute("aria-pressed", String(microphone.muted));
   $("mute").firstChild.textContent = microphone.muted ? "Unmute " : "Mute ";
+  phase();
 }
 
 function press() {
-  if (!running || !pushToTalk() || held || !realtime.open) return;
+  if (!talking || !pushToTalk() || held || !realtime.open) return;
   resetPushToTalk();
   held = true;
   if (responding) realtime.send("response.cancel");
@@ -198,11 +282,11 @@ function resetPushToTalk() {
 
 function showLatency(itemId) {
   const turn = turns.get(itemId);
-  if (!turn || turn.latency_ms === null) return;
+  if (!turn) return;
   const playing = playbackDelayMs.get(itemId);
   const { end_of_turn: _, ...stages } = turn.stages_ms; // the wait runs in parallel with the other stages
   if (playing !== undefined) stages.playing = playing;
-  transcript.showLatency(itemId, turn.latency_ms + (playing ?? 0), stages, turn);
+  transcript.showLatency(itemId, turn.latency_ms && turn.latency_ms + (playing ?? 0), stages, turn);
 }
 
 loudspeaker.onstart = () => {
@@ -220,9 +304,11 @@ const on = (type, handler) => realtime.addEventListener(type, ({ detail }) => ha
 const responses = new Map();
 const newResponse = (itemId) => ({ itemId, spoken: "", committed: "", draft: "", origin: "" });
 
-on("session.updated", () => {
+on("session.created", ({ session: { model } }) => showModel(model));
+on("session.updated", async () => {
   notice();
   phase("listening");
+  await sendTyped();
 });
 on("rejoinder.waiting", () => phase("waiting"));
 on("rejoinder.phase", ({ phase: name }) => phase(name));
@@ -231,8 +317,10 @@ on("rejoinder.transcript", ({ item_id, stable, unstable }) => {
   transcript.show(item_id, "user", "", `${stable} ${unstable}`.trim());
 });
 on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript: text }) => {
-  if (text) transcript.show(item_id, "user", text);
-  else transcript.remove(item_id);
+  if (text) {
+    transcript.show(item_id, "user", text);
+    transcript.settle("You", text);
+  } else transcript.remove(item_id);
   if (!pushToTalk() || held) return;
   if (text) realtime.send("response.create");
   else phase("listening"); // the key was held, but there was no speech
@@ -257,12 +345,14 @@ on("rejoinder.draft", ({ response_id, committed, draft, denoised, origin, step }
   transcript.showStep(response.itemId, step, committed, denoised);
   showResponse(response);
 });
-on("response.output_audio_transcript.delta", ({ response_id, delta }) => {
-  const response = responses.get(response_id);
-  if (!response) return;
-  response.spoken += delta;
-  showResponse(response);
-});
+for (const type of ["response.output_audio_transcript.delta", "response.output_text.delta"]) {
+  on(type, ({ response_id, delta }) => {
+    const response = responses.get(response_id);
+    if (!response) return;
+    response.spoken += delta;
+    showResponse(response);
+  });
+}
 on("response.output_audio.delta", ({ item_id, delta }) => {
   if (!loudspeaker.items.has(item_id)) firstAudio = { itemId: item_id, at: performance.now() };
   loudspeaker.play(item_id, decodePcm(delta));
@@ -276,10 +366,14 @@ on("response.done", ({ response: { id, status, status_details, output } }) => {
   if (!response || response.itemId === id) return;
   messages.set(id, response.itemId);
   const message = output.find(({ id: itemId }) => itemId === response.itemId);
-  if (status === "cancelled") transcript.truncate(response.itemId, message.content[0].transcript ?? "");
-  else transcript.show(response.itemId, "assistant", response.spoken.trim());
+  if (status === "cancelled") {
+    transcript.truncate(response.itemId, textOf(message));
+    return;
+  }
+  transcript.show(response.itemId, "assistant", response.spoken.trim());
+  transcript.settle("Rejoinder", response.spoken.trim());
 });
-on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, item.content[0].transcript ?? ""));
+on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, textOf(item)));
 on("rejoinder.remote", ({ model, host, leaves_machine: leaves, reason }) => {
   transcript.showNote(leaves ? `Sent to ${model} at ${host}: ${reason}` : `Answered by ${model}: ${reason}`);
 });
@@ -291,7 +385,10 @@ on("rejoinder.turn", (turn) => {
 });
 on("error", ({ error }) => {
   if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped
-  else if (!EXPECTED_ERRORS.includes(error.code)) notice(error.message);
+  else if (KEY_ERRORS.includes(error.code)) {
+    notice(`${KEY_REQUIRED}, then try again.`);
+    askForKey();
+  } else if (!EXPECTED_ERRORS.includes(error.code)) notice(error.message);
 });
 on("rejoinder.resumed", ({ items }) => {
   for (const { id, type, role, content } of items) {
@@ -314,16 +411,30 @@ function showResponse({ itemId, spoken, committed, draft, origin }) {
   transcript.show(itemId, "assistant", written ? committed : spoken, written ? draft : "", origin);
 }
 
+const textOf = ({ content: [part] }) => part.transcript ?? part.text ?? "";
+
 // User actions.
 
-$("start").onclick = () => (running ? stop() : start());
+$("start").onclick = () => (talking ? stop() : start());
 $("mute").onclick = mute;
+$("typing").onsubmit = (event) => {
+  event.preventDefault(); // sent over the connection
+  const text = $("typed").value.trim();
+  $("typed").value = "";
+  if (text) type(text);
+};
+$("examples").onclick = ({ target }) => target.matches("button") && type(target.textContent);
 $("push-to-talk").onchange = () => {
-  $("hold").hidden = !(running && pushToTalk());
+  $("hold").hidden = !(talking && pushToTalk());
+  if (!$("hold").hidden) $("hold").focus(); // where the space bar talks
+  realtime.configure();
+};
+$("aloud").onchange = () => {
+  if (!$("aloud").checked) stopPlayback();
   realtime.configure();
 };
 $("microphone").onchange = async () => {
-  if (!running) return;
+  if (!talking) return;
   try {
     await microphone.close();
     await microphone.open($("microphone").value);
@@ -342,9 +453,9 @@ $("voice").onchange = async () => {
 $("hold").onpointerdown = (event) => { event.target.setPointerCapture?.(event.pointerId); press(); };
 $("hold").onpointerup = $("hold").onpointercancel = release;
 document.addEventListener("keydown", (event) => {
-  if (event.repeat || event.target.matches("input[type=password], select")) return;
-  if (event.key === "m" && running) mute();
-  if (event.code === "Space" && running && pushToTalk()) {
+  if (event.repeat || event.target.matches("input, select, summary")) return;
+  if (event.key === "m" && talking) mute();
+  if (event.code === "Space" && talking && pushToTalk()) {
     event.preventDefault();
     press();
   }

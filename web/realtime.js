@@ -6,7 +6,7 @@ const MAX_RETRY_MS = 8000;
 const NORMAL_CLOSURE = 1000; // ends the conversation; after any other close code the server waits for us
 const POLICY_VIOLATION = 1008; // close code of a server that rejects this client
 const EXTENSIONS = [
-  "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.resume", "rejoinder.sources",
+  "rejoinder.alarms", "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.resume", "rejoinder.sources",
   "rejoinder.transcript", "rejoinder.turn",
 ];
 
@@ -24,14 +24,15 @@ export class Realtime extends EventTarget {
   connect() {
     this.keepConnected = true;
     clearTimeout(this.timer);
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const address = new URL("v1/realtime", location.href);
+    address.protocol = address.protocol.replace("http", "ws");
     const key = this.apiKey();
     const protocols = ["realtime", "rejoinder-waiting"];
     if (key) protocols.push(`openai-insecure-api-key.${key}`);
     if (this.resumeToken) protocols.push(`rejoinder-resume.${this.resumeToken}`);
     let socket;
     try {
-      socket = new WebSocket(`${scheme}://${location.host}/v1/realtime`, protocols);
+      socket = new WebSocket(address, protocols);
     } catch {
       this.keepConnected = false;
       this.emit("lost", { rejected: true, reason: "the API key contains invalid characters" });

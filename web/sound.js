@@ -5,7 +5,11 @@ const ACCEPTED_RATES = [8000, 16000, 24000, 48000]; // that the server accepts
 
 export const INSECURE_CONTEXT =
   "This page is not in a secure context, so the browser does not give it access to the microphone. Open it on " +
-  "localhost, or over https (rejoinder serve --tls-self-signed).";
+  "localhost, or over https (rejoinder serve --tls-self-signed). Until then you can type.";
+
+export const SILENT_MICROPHONE =
+  "The microphone is on, but delivers only silence. Check that it is not muted, by a switch or in the system's sound " +
+  "settings, and that the browser may use it in the system's privacy settings; or choose another one under Settings.";
 
 /** The microphone. `onblock` receives blocks of 32 ms at `rate` Hz, Int16Array, and the peak of each, 0 to 1;
  * `onended` is called when it is unplugged. */
@@ -79,10 +83,11 @@ export class Microphone {
 function microphoneError(error) {
   switch (error.name) {
     case "NotAllowedError":
-      return "Microphone access was denied. Allow it for this page in the browser's address bar, then start again.";
-    case "NotFoundError": return "There is no microphone. Plug one in, then start again.";
+      return "Microphone access was denied. Allow it for this page: press the icon at the left end of the address bar, then " +
+        "start again. If it is allowed there, allow it to the browser in the system's privacy settings. You can also type.";
+    case "NotFoundError": return "There is no microphone. Plug one in, then start again; or type.";
     case "NotReadableError":
-      return "The microphone is in use by another program. Close that program, then start again.";
+      return "The microphone is in use by another program. Close that program, then start again; or type.";
     case "OverconstrainedError": return "That microphone is no longer connected. Choose another one in the settings.";
     default: return `The microphone cannot be opened: ${error.message}`;
   }
@@ -100,6 +105,7 @@ export class Loudspeaker {
   }
 
   async open() {
+    if (this.context) return;
     this.context = new AudioContext({ sampleRate: OUTPUT_RATE, latencyHint: "interactive" });
     await this.context.audioWorklet.addModule("playback-worklet.js");
     this.node = new AudioWorkletNode(this.context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
@@ -119,7 +125,7 @@ export class Loudspeaker {
   }
 
   play(itemId, pcm) {
-    if (this.interrupted.has(itemId)) return; // audio that was in transit when its response was stopped
+    if (!this.node || this.interrupted.has(itemId)) return; // audio in transit when its response was stopped
     if (!this.items.has(itemId)) this.items.set(itemId, { start: this.pushed });
     this.pushed += pcm.length;
     this.items.get(itemId).end = this.pushed;

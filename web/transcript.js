@@ -2,6 +2,8 @@
 
 import { drawSoon } from "./drawing.js";
 
+const MAX_SETTLED = 5; // texts for screen readers, which read each once
+const SHORT_OUTPUT = 160; // characters of a call's output; longer ones are folded
 const WORDS_PER_SECOND = 2.7; // speaking rate of the voice, to estimate which words were heard
 
 /** Labels of the stages in `rejoinder.turn` events, and of `playing`, which the page adds. */
@@ -14,8 +16,9 @@ function stageLabel(name) {
 }
 
 export class Transcript {
-  constructor(list, empty) {
-    Object.assign(this, { list, empty });
+  /** `empty` is shown until there is something in `list`; `settled` is what screen readers read out. */
+  constructor(list, empty, settled) {
+    Object.assign(this, { list, empty, settled });
     this.entries = new Map(); // item id → { role, text, unstable, element }
     this.calls = new Map(); // item id of a function call → element
     this.changed = new Set(); // entries that are not drawn yet
@@ -43,8 +46,7 @@ export class Transcript {
 
   draw() {
     for (const { text, unstable, origin, element } of this.changed) {
-      this.empty.hidden = true;
-      if (!element.isConnected) this.list.append(element);
+      if (!element.isConnected) this.append(element);
       const span = document.createElement("span");
       span.className = "unstable";
       span.textContent = unstable;
@@ -52,7 +54,25 @@ export class Transcript {
       element.firstChild.replaceChildren(text, span);
     }
     this.changed.clear();
+    this.scroll();
+  }
+
+  append(element) {
+    this.empty.hidden = true;
+    this.list.hidden = false;
+    this.list.append(element);
+  }
+
+  scroll() {
     this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
+  }
+
+  /** Have screen readers read a text that will not change any more. */
+  settle(who, text) {
+    const line = document.createElement("p");
+    line.textContent = `${who}: ${text}`;
+    this.settled.append(line);
+    while (this.settled.children.length > MAX_SETTLED) this.settled.firstChild.remove();
   }
 
   rename(from, to) {
@@ -74,15 +94,21 @@ export class Transcript {
     if (!element) {
       element = document.createElement("li");
       element.className = "call";
-      element.append(document.createElement("code"), document.createElement("span"));
       this.calls.set(itemId, element);
       this.draw(); // what precedes the call
-      this.list.append(element);
-      this.empty.hidden = true;
+      this.append(element);
     }
-    element.firstChild.textContent = `${name}(${args})`;
-    element.lastChild.textContent = output === undefined ? " …" : ` → ${output}`;
-    this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
+    const call = document.createElement("b");
+    const result = document.createElement("span");
+    call.textContent = callText(name, args);
+    result.textContent = output === undefined ? " …" : ` → ${output}`;
+    if ((output?.length ?? 0) > SHORT_OUTPUT) {
+      result.textContent = ` → ${output.slice(0, SHORT_OUTPUT)}…`;
+      element.replaceChildren(folded("output", [call, result], output));
+    } else {
+      element.replaceChildren(call, result);
+    }
+    this.scroll();
   }
 
   /** Show a remark about the response that follows. */
@@ -91,18 +117,14 @@ export class Transcript {
     element.className = "note";
     element.textContent = text;
     this.draw(); // what precedes it
-    this.list.append(element);
-    this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
+    this.append(element);
+    this.scroll();
   }
 
   /** Show the passages of documents that a response is based on: [{ title, location, text }]. */
   showSources(itemId, sources) {
     const { element } = this.entry(itemId, "assistant");
-    const box = document.createElement("details");
-    const summary = document.createElement("summary");
-    box.className = "sources";
-    summary.textContent = `From ${[...new Set(sources.map(({ title }) => title))].join(", ")}`;
-    box.append(summary);
+    const box = folded("sources", [`From ${[...new Set(sources.map(({ title }) => title))].join(", ")}`]);
     for (const { location, text } of sources) {
       const quote = document.createElement("blockquote");
       const cite = document.createElement("cite");
@@ -121,11 +143,7 @@ export class Transcript {
     let box = element.querySelector(".steps");
     if (!box) {
       if (!denoised) return; // drafts are verified
-      box = document.createElement("details");
-      const summary = document.createElement("summary");
-      box.className = "steps";
-      summary.textContent = "Denoising steps";
-      box.append(summary, document.createElement("ol"));
+      box = folded("steps", ["Denoising steps"], document.createElement("ol"));
       element.append(box);
     }
     const list = box.lastChild;
@@ -164,24 +182,21 @@ export class Transcript {
     this.truncate(itemId, words.slice(0, Math.floor((heardMs / 1000) * WORDS_PER_SECOND)).join(" "));
   }
 
-  /** Show the latency of a turn and its stages, both in ms, what was decided, and what drafted the response. */
+  /** Show the latency of a turn (ms; null if nothing was spoken) in one line, which opens to its stages (ms), what was
+   * decided, and what drafted the response. */
   showLatency(itemId, total, stages, { decided = [], drafted_by = [], drafts_shown, drafts_kept }) {
     const entry = this.entries.get(itemId);
-    if (!entry || total === null) return;
-    const box = document.createElement("div");
-    box.className = "latency";
-    const bar = document.createElement("div");
+    if (!entry) return;
+    const bar = document.createElement("span");
     const legend = document.createElement("ul");
     bar.className = "bar";
     legend.className = "stages";
-    const labels = [];
     for (const [name, ms] of Object.entries(stages)) {
       const segment = document.createElement("span");
       segment.style.flexGrow = ms;
       segment.title = `${stageLabel(name)} ${Math.round(ms)} ms`;
       const label = document.createElement("li");
       label.textContent = segment.title;
-      labels.push(segment.title);
       bar.append(segment);
       legend.append(label);
     }
@@ -196,13 +211,11 @@ export class Transcript {
       line.textContent = text;
       legend.append(line);
     }
-    bar.setAttribute("role", "img");
-    bar.setAttribute("aria-label", `Response after ${Math.round(total)} ms: ${labels.join(", ")}`);
-    const sum = document.createElement("b");
-    sum.textContent = `${Math.round(total)} ms`;
-    box.append(bar, sum, legend);
     entry.element.querySelector(".latency")?.remove();
-    entry.element.append(box);
+    if (!legend.children.length) return;
+    const line = total === null ? ["How it was answered"] : [`Answered after ${Math.round(total)} ms`, bar];
+    entry.element.append(folded("latency", line, legend));
+    this.scroll();
   }
 
   /** The conversation as items, to restore it after the connection was lost. */
@@ -211,4 +224,26 @@ export class Transcript {
       type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],
     }));
   }
+}
+
+/** What opens when its summary is pressed. */
+function folded(className, summary, ...content) {
+  const box = document.createElement("details");
+  const line = document.createElement("summary");
+  box.className = className;
+  line.append(...summary);
+  box.append(line, ...content);
+  return box;
+}
+
+/** 'get_weather', '{"city": "Oslo"}' → "get weather (city: Oslo)" */
+function callText(name, args) {
+  let values;
+  try {
+    values = Object.entries(JSON.parse(args)).map(([key, value]) => (
+      `${key.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`));
+  } catch {
+    values = [args]; // they are still being written
+  }
+  return `${name.replaceAll("_", " ")}${values.join("") ? ` (${values.join(", ")})` : ""}`;
 }

@@ -49,6 +49,9 @@ Amount = Annotated[float, Field(ge=0, le=10_000)]
 Announce = Callable[[Announcement], None]
 """Says a text to an owner."""
 
+Report = Callable[[list[Alarm], float], None]
+"""Shows an owner's alarms that are not due yet, the next one first. The other argument is the time now."""
+
 
 class Alarms:
     """The timers, alarms and reminders of all owners. Those that are due are announced to their owner if connected,
@@ -62,9 +65,10 @@ class Alarms:
         self._data, self._now = data, now
         self._connected: dict[str, list[_Announcer]] = {}
 
-    def connect(self, owner: str, announce: Announce) -> Callable[[], None]:
-        """An owner is connected. Returns what to call when they no longer are."""
-        announcer = _Announcer(self._data, owner, announce, self._now)
+    def connect(self, owner: str, announce: Announce, report: Report | None = None) -> Callable[[], None]:
+        """An owner is connected. Their alarms are reported now, and when they change. Returns what to call when the owner
+        no longer is."""
+        announcer = _Announcer(self._data, owner, announce, report, self._now)
         self._connected.setdefault(owner, []).append(announcer)
 
         def disconnect() -> None:
@@ -174,8 +178,10 @@ class Alarms:
 class _Announcer:
     """Announces what is due to one connected owner."""
 
-    def __init__(self, data: UserData, owner: str, announce: Announce, now: Callable[[], datetime]) -> None:
-        self._data, self._owner, self._announce, self._now = data, owner, announce, now
+    def __init__(
+        self, data: UserData, owner: str, announce: Announce, report: Report | None, now: Callable[[], datetime]
+    ) -> None:
+        self._data, self._owner, self._announce, self._report, self._now = data, owner, announce, report, now
         self._announced: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -197,9 +203,12 @@ class _Announcer:
             if alarm.due_at <= now and alarm.id not in self._announced:
                 self._announced.add(alarm.id)
                 self._announce(Announcement(_announcement(alarm, now), partial(self._heard, alarm)))
-        waits = [alarm.due_at - now for alarm in alarms if alarm.due_at > now]
-        if waits:
-            self._timer = asyncio.get_running_loop().call_later(min(*waits, _RECHECK_S), self.reschedule)
+        ahead = [alarm for alarm in alarms if alarm.due_at > now]
+        if ahead:
+            wait_s = min(ahead[0].due_at - now, _RECHECK_S)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self.reschedule)
+        if self._report is not None:
+            self._report(ahead, now)
 
     def _heard(self, alarm: Alarm) -> None:
         """The user knows that it was due: it is forgotten, or due again."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from agent.capture.form_runner import Dialogue
-from agent.tools.alarms import Alarms, Announce
+from agent.tools.alarms import Alarms, Announce, Report
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.protocol import ToolOutput, ToolTraits
 from agent.tools.user_data import ANONYMOUS, owner_id
@@ -35,6 +35,7 @@ class ConversationTools:
     ) -> None:
         self._registry, self._alarms, self._allowed = registry, alarms, allowed
         self._announce: Announce | None = None
+        self._report: Report | None = None
         self._caller = Caller(owner or owner_id(ANONYMOUS, secrets.token_hex()))
         self._anonymous = not owner
         self._names: frozenset[str] = frozenset()
@@ -47,13 +48,13 @@ class ConversationTools:
         self.close()
         self._caller, self._anonymous = Caller(owner_id("token", token)), False
         if announce is not None:
-            self.connect(announce)
+            self.connect(announce, self._report)
 
     def enable(self, names: Collection[str]) -> None:
         """Choose the tools that the conversation may call, of those that it is allowed."""
         self._names = frozenset(names) if self._allowed is None else self._allowed.intersection(names)
         if self._announce is not None:
-            self.connect(self._announce)
+            self.connect(self._announce, self._report)
         if self._start is not None and (opening := self.opening):
             start, self._start = self._start, None
             start(opening)
@@ -62,11 +63,12 @@ class ConversationTools:
         """It is a phone call, which a tool may open: call `start` with its name once it may be called."""
         self._start = start
 
-    def connect(self, announce: Announce) -> None:
-        """Announce what is due to this owner by `announce`, from when the conversation may call tools."""
-        self._announce = announce
+    def connect(self, announce: Announce, report: Report | None = None) -> None:
+        """Announce what is due to this owner by `announce`, and show by `report` what is not due yet, from when the
+        conversation may call tools."""
+        self._announce, self._report = announce, report
         if self._alarms is not None and self._names and self._disconnect is None:
-            self._disconnect = self._alarms.connect(self._caller.owner, announce)
+            self._disconnect = self._alarms.connect(self._caller.owner, announce, report)
 
     @property
     def all(self) -> list[ServerTool]:

@@ -122,7 +122,7 @@ class RealtimeConversation:
         )
         slot.phase = lambda: self.session.state.phase
         if own is not None:
-            own.connect(self.session.announce)
+            own.connect(self.session.announce, self._writer.write_alarms)
         if restored is None:
             send(server_event("session.created", session=self._session_object()))
         self._writer.begin_extensions()
@@ -204,7 +204,7 @@ class RealtimeConversation:
         items = [item_object(item) for item in self.session.history.items]
         self._send(server_event("rejoinder.resumed", items=items))
         if self.tools is not None:
-            self.tools.connect(self.session.announce)
+            self.tools.connect(self.session.announce, self._writer.write_alarms)
         self._offer_resumption()
 
     def announcement_sent(self, samples: Samples) -> None:

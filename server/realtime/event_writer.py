@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agent.tools.user_data import Alarm
 from server.access.admission import Slot
 from server.access.usage import Usage
 from server.context import ServerContext
@@ -146,6 +147,11 @@ class EventWriter:
                 fields = {name: getattr(event, name) for name in ("committed", "draft", "denoised", "step", "origin")}
                 confidence = [round(chance, 3) for chance in event.confidence]
                 self._emit("rejoinder.draft", response_id=event.response_id, confidence=confidence, **fields)
+
+    def write_alarms(self, alarms: Sequence[Alarm], now: float) -> None:
+        """Send the timers, alarms and reminders of the user, which are not due yet."""
+        ahead = [{"kind": one.kind, "text": one.text, "due_in_s": round(one.due_at - now, 3)} for one in alarms]
+        self._extend("rejoinder.alarms", alarms=ahead)
 
     def _emit(self, type: str, **fields: Any) -> None:
         self._send(server_event(type, **fields))

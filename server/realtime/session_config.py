@@ -151,6 +151,7 @@ class AudioConfig(StrictModel):
 
 
 Include = Literal[
+    "rejoinder.alarms",
     "rejoinder.caption",
     "rejoinder.draft",
     "rejoinder.dtmf",
