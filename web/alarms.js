@@ -47,7 +47,7 @@ function countdown(seconds) {
 }
 
 function clock(moment) {
-  const time = moment.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const time = moment.toLocaleTimeString([], { hour: "numeric", minute: "2-digit" });
   const isToday = moment.toDateString() === new Date().toDateString();
   return isToday ? time : `${moment.toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" })}, ${time}`;
 }

@@ -19,6 +19,12 @@ const PHASE_LABELS = {
   waiting: "Waiting for a free line…",
 };
 
+const HINTS = {
+  off: "Press Start talking and ask a question, or type one.",
+  asking: "The browser asks whether this page may use the microphone: allow it.",
+  talking: "Speak when you like, or type.",
+};
+
 const STARTING_INTERVAL_MS = 1000;
 
 /** Both sides may stop a response at the same moment. */
@@ -69,6 +75,7 @@ function phase(name = phaseName) {
     $("phase").dataset.phase = name;
     const listening = microphone.muted ? "Muted" : PHASE_LABELS.listening;
     $("phase").textContent = name !== "listening" ? PHASE_LABELS[name] : talking ? listening : "Ready";
+    $("hint").textContent = HINTS[name] ?? (talking ? HINTS.talking : HINTS.off);
   });
 }
 
@@ -314,7 +321,7 @@ on("rejoinder.waiting", () => phase("waiting"));
 on("rejoinder.phase", ({ phase: name }) => phase(name));
 on("input_audio_buffer.speech_started", stopPlayback);
 on("rejoinder.transcript", ({ item_id, stable, unstable }) => {
-  transcript.show(item_id, "user", "", `${stable} ${unstable}`.trim());
+  transcript.show(item_id, "user", stable, stable && unstable ? ` ${unstable}` : unstable);
 });
 on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript: text }) => {
   if (text) {
@@ -387,6 +394,7 @@ on("error", ({ error }) => {
   if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped
   else if (KEY_ERRORS.includes(error.code)) {
     notice(`${KEY_REQUIRED}, then try again.`);
+    $("starting").hidden = true; // it says the same
     askForKey();
   } else if (!EXPECTED_ERRORS.includes(error.code)) notice(error.message);
 });

@@ -220,7 +220,8 @@ export class Transcript {
 
   /** The conversation as items, to restore it after the connection was lost. */
   items() {
-    return [...this.entries].filter(([, entry]) => entry.text.trim()).map(([, { role, text }]) => ({
+    const isWhole = ({ role, text, unstable }) => text.trim() && !(role === "user" && unstable);
+    return [...this.entries].filter(([, entry]) => isWhole(entry)).map(([, { role, text }]) => ({
       type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],
     }));
   }
