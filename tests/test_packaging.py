@@ -150,7 +150,7 @@ async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -
         async with httpx.AsyncClient(base_url=match[1].decode(), timeout=HANG_S) as client:
             assert (await client.get("/healthz")).json()["version"] == PROJECT["version"]
             for path in (ROOT / "web").iterdir():
-                if path.suffix in (".js", ".css", ".svg", ".json"):
+                if path.suffix in (".js", ".css", ".svg", ".json", ".png"):
                     assert (await client.get(f"/{path.name}")).content == path.read_bytes(), path.name
             assert "app.js" in (await client.get("/")).text
         process.terminate()

@@ -3,8 +3,9 @@
 import { Alarms } from "./alarms.js";
 import { drawSoon } from "./drawing.js";
 import { Face } from "./face.js";
-import { keyHeaders, storeKey, storedKey } from "./key.js";
+import { storeKey, storedKey } from "./key.js";
 import { Realtime, decodePcm } from "./realtime.js";
+import { KEY_REQUIRED, askForKey, showModel, showServer } from "./server_status.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone, SILENT_MICROPHONE } from "./sound.js";
 import { Tools } from "./tools.js";
 import { Transcript } from "./transcript.js";
@@ -25,13 +26,9 @@ const HINTS = {
   talking: "Speak when you like, or type.",
 };
 
-const STARTING_INTERVAL_MS = 1000;
-
 /** Both sides may stop a response at the same moment. */
 const EXPECTED_ERRORS = ["response_cancel_not_active", "item_not_found", "item_retrieve_invalid_item_id"];
 const KEY_ERRORS = ["invalid_api_key", "api_key_required"];
-const KEY_REQUIRED = "This server requires an API key. Enter it under Settings";
-const UNREACHABLE = "The server does not answer. Check that it is running (rejoinder serve); the page tries again by itself.";
 
 const $ = (id) => document.getElementById(id);
 const transcript = new Transcript($("talk"), $("empty"), $("settled"));
@@ -208,40 +205,6 @@ async function listMicrophones() {
   for (const device of await Microphone.list()) options.push(new Option(device.label || "Microphone", device.deviceId));
   $("microphone").replaceChildren(...options);
   $("microphone").value = selected;
-}
-
-/** Offer the server's voices, if there is a choice, and say where words may go; or what the server does before it is
- * ready, or that it needs a key. */
-async function showServer() {
-  const unreachable = { starting: UNREACHABLE };
-  const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => unreachable);
-  const needsKey = !server.starting && !server.model; // it tells its model to those whom it lets in
-  const line = needsKey ? `${KEY_REQUIRED}.` : server.starting ?? "";
-  if ($("starting").textContent !== line) $("starting").textContent = line;
-  $("starting").hidden = !line;
-  if (needsKey) askForKey();
-  if (server.starting) setTimeout(showServer, STARTING_INTERVAL_MS);
-  if (server.model) showModel(server.model);
-  if (server.voices?.length > 1) {
-    $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
-    $("voice").parentElement.hidden = false;
-  }
-  if (server.remote_llm?.leaves_machine) {
-    const { model, host, scope } = server.remote_llm;
-    const what = scope === "all" ? "The text of the conversation" : "For hard questions, the text of the conversation";
-    $("remote").textContent = `${what} is sent to ${model} at ${host}.`;
-    $("remote").hidden = false;
-  }
-}
-
-function showModel(name) {
-  $("model").textContent = `Language model: ${name}`;
-  $("model").hidden = false;
-}
-
-function askForKey() {
-  document.querySelector(".settings").open = true;
-  $("api-key").scrollIntoView?.({ block: "nearest" });
 }
 
 /** Stop playback at once and tell the server how much of the response was heard. */

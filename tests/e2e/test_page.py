@@ -163,7 +163,7 @@ async def test_speaking_over_the_response_stops_it_and_truncates_the_history(
 async def test_push_to_talk_with_the_keyboard(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
     write_recording(microphone, synthesize(voice, "What is the capital of Italy?", before=4.0, after=20.0))
     async with page_with(chromium, microphone, server) as page:
-        await page.click("summary")
+        await page.click(".settings summary")
         await page.check("#push-to-talk")
         await page.locator("h1").click()
         await page.click("#start")

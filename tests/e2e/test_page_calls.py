@@ -62,11 +62,9 @@ async def test_the_page_runs_shows_and_logs_function_calls(chromium: str, microp
         page.on("console", lambda message: logged.append(message.text))
         await page.evaluate(ADD_TOOLS)
         await page.click("#start")
-        await expect(page.locator("#talk .call")).to_have_text('get_weather({"city": "Oslo"}) …')
+        await expect(page.locator("#talk .call")).to_have_text('get weather (city: Oslo) …')
         await page.evaluate("finishTool()")
-        await expect(page.locator("#talk .call")).to_have_text(
-            'get_weather({"city": "Oslo"}) → {"sky":"rain","city":"Oslo"}'
-        )
+        await expect(page.locator("#talk .call")).to_have_text('get weather (city: Oslo) → {"sky":"rain","city":"Oslo"}')
         await expect(page.locator("#talk .assistant")).to_contain_text("Paris.")
         await wait_for(page, "response.done", 2)
         classes = await page.locator("#talk li").evaluate_all("all => all.map((one) => one.className)")
@@ -97,7 +95,7 @@ async def test_another_voice_can_be_chosen_in_the_middle_of_a_conversation(chrom
         await page.click("#start")
         (done,) = await wait_for(page, "response.done")
         assert done["response"]["audio"]["output"]["voice"] == "fake"
-        await page.click("summary")
+        await page.click(".settings summary")
         await page.select_option("#voice", "other")
         await wait_for(page, "session.updated", 2)
         _, done = await wait_for(page, "response.done", 2)

@@ -16,7 +16,7 @@ import pytest
 from agent.tools.alarms import Alarms
 from agent.tools.function_tool import Caller
 from agent.tools.protocol import Announcement
-from agent.tools.user_data import MAX_ENTRIES, UserData
+from agent.tools.user_data import MAX_ENTRIES, Alarm, UserData
 from tests.fakes import InlineExecutor, run_on_virtual_clock
 
 START = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)  # a Sunday
@@ -76,6 +76,29 @@ def test_a_timer_is_announced_to_its_owner_only(scenario: Run) -> None:
         assert ann.heard == ["Your timer for 1 minute is up."]
         assert not bob.heard
         assert await user.call("list_alarms") == NONE
+
+    scenario(work)
+
+
+def test_what_is_ahead_is_reported_at_once_and_when_it_changes(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        reports: list[list[tuple[str, str, float]]] = []
+
+        def report(alarms: list[Alarm], now: float) -> None:
+            reports.append([(alarm.kind, alarm.text, round(alarm.due_at - now)) for alarm in alarms])
+
+        await user.call("set_timer", minutes=5, name="rice")
+        disconnect = user.alarms.connect("ann", Listener(), report)
+        user.connect("bob")
+        await user.call("set_timer", "bob", minutes=1)
+        await user.call("set_timer", minutes=1)
+        await asyncio.sleep(61)
+        await user.call("cancel_alarm", name="rice")
+        disconnect()
+        await user.call("set_timer", minutes=2)
+        assert reports == [
+            [("timer", "rice", 300)], [("timer", "", 60), ("timer", "rice", 300)], [("timer", "rice", 240)], [],
+        ]  # fmt: skip
 
     scenario(work)
 
