@@ -1,10 +1,14 @@
-"""Takes the picture of the page that the README shows: a real conversation of two spoken turns.
+"""Takes the picture of the page that the guide shows: a real conversation of two spoken turns.
 
     python -m lab.benchmarks.page_screenshot docs/images/page.png
+    python -m lab.benchmarks.page_screenshot --states FOLDER [STATE ...]
 
-Starts `rejoinder serve` with the default models, opens the page in Chromium, and plays two questions, spoken by the
-default voice, into the browser's fake microphone. Run it on a quiet machine: the picture shows real latencies. Needs
-the `test` extra and Chromium (`CHROMIUM` names another one than that on the path).
+With `--states`, it takes pictures of all states of the pages, or of those named, on a wide screen and on a phone, light
+and dark; they are scripted (`page_states.py`), and need no models.
+
+Otherwise it starts `rejoinder serve` with the default models, opens the page in Chromium, and plays two questions, spoken by
+the default voice, into the browser's fake microphone. Run it on a quiet machine: the picture shows real latencies. Both need the
+`test` extra and Chromium (`CHROMIUM` names another one than that on the path).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import server.openmp  # noqa: F401  # before torch
 
 # isort: split
+import asyncio
 import os
 import shutil
 import socket
@@ -28,6 +33,7 @@ import numpy as np
 import onnxruntime
 from playwright.sync_api import expect, sync_playwright
 
+from lab.benchmarks.page_states import photograph
 from model.hub.store import ModelStore
 from server.serving.options import DEFAULT_VOICE
 from voice.audio.codec import OUTPUT_RATE, Samples
@@ -116,9 +122,12 @@ def take_screenshot(address: str, microphone: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Write the picture to the path given."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m lab.benchmarks.page_screenshot PICTURE.png")
+    """Write the picture to the path given, or those of the states into the folder."""
+    if sys.argv[1:2] == ["--states"] and len(sys.argv) > 2:
+        asyncio.run(photograph(Path(sys.argv[2]), sys.argv[3:]))
+        return
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("usage: python -m lab.benchmarks.page_screenshot PICTURE.png | --states FOLDER [STATE ...]")
     with tempfile.TemporaryDirectory() as folder:
         microphone = Path(folder) / "microphone.wav"
         write_wav(microphone, spoken_questions(), OUTPUT_RATE)

@@ -10,11 +10,11 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import uvicorn
@@ -32,7 +32,6 @@ FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
-    "--use-fake-device-for-media-stream",
     "--autoplay-policy=no-user-gesture-required",
 ]
 
@@ -40,7 +39,27 @@ MODEL = "qwen2.5-coder-1.5b"
 
 HEALTH = {"status": "ok", "model": MODEL, "voices": ["en_US-joe-medium", "en_US-amy-medium"]}
 
+_SILENCE = "return new AudioContext().createMediaStreamDestination().stream"
 _REFUSED = "throw new DOMException('', '{}')"
+
+_WITHOUT_SOUND = """
+window.AudioContext = class extends AudioContext {
+  constructor(options) {
+    super(options);
+    this.suspend();
+  }
+};
+"""
+"""Audio that nobody hears would take most of the processor's time."""
+
+
+LOOKS: dict[str, tuple[tuple[int, int], Literal["light", "dark"]]] = {
+    "wide": ((1024, 720), "light"),
+    "wide-dark": ((1024, 720), "dark"),
+    "phone": ((360, 740), "light"),
+    "phone-dark": ((360, 740), "dark"),
+}
+"""Width and height in pixels, and colours."""
 
 
 class Stage:
@@ -58,17 +77,17 @@ class Stage:
         self._socket: WebSocketRoute | None = None
         self._configured = asyncio.Event()
 
-    async def open(self, path: str = "", microphone: str = "") -> None:
+    async def open(self, path: str = "", microphone: str = _SILENCE, *, sound: bool = False) -> None:
         """Open a page of the server.
 
         Args:
-            microphone: JavaScript that takes the place of `getUserMedia`; empty for Chromium's fake microphone.
+            microphone: JavaScript that takes the place of `getUserMedia`.
+            sound: whether audio is played and recorded.
         """
         await self.page.route("**/healthz", self._answer_health)
         await self.page.route_web_socket("**/v1/realtime", self._accept)
-        if microphone:
-            script = f"navigator.mediaDevices.getUserMedia = async () => {{ {microphone} }}"
-            await self.page.add_init_script(script)
+        script = f"navigator.mediaDevices.getUserMedia = async () => {{ {microphone} }}"
+        await self.page.add_init_script(script if sound else script + _WITHOUT_SOUND)
         await self.page.goto(f"{self._address}{path}")
 
     async def start(self) -> None:
@@ -80,6 +99,12 @@ class Stage:
         """Open the page and start."""
         await self.open()
         await self.start()
+
+    async def look(self, name: str) -> None:
+        """Show the page in one of the `LOOKS`."""
+        size, colors = LOOKS[name]
+        await self.page.set_viewport_size({"width": size[0], "height": size[1]})
+        await self.page.emulate_media(color_scheme=colors)
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a server event."""
@@ -205,7 +230,7 @@ async def no_microphone(stage: Stage) -> None:
 
 
 async def silent_microphone(stage: Stage) -> None:
-    await stage.open(microphone="return new AudioContext().createMediaStreamDestination().stream")
+    await stage.open(sound=True)
     await stage.page.clock.install()
     await stage.start()
     await stage.page.clock.run_for(7000)
@@ -232,7 +257,7 @@ async def drafts_settling(stage: Stage) -> None:
 
 
 async def speaking(stage: Stage) -> None:
-    await stage.open()
+    await stage.open(sound=True)
     await stage.page.click(".settings summary")
     await stage.page.check("#show-face")
     await stage.page.click(".settings summary")
@@ -394,7 +419,7 @@ async def serving_files() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def chromium(path: str | None = None) -> AsyncIterator[Browser]:
-    """Chromium with a fake microphone, from `path` or the one that is installed."""
+    """Chromium from `path`, or the one that is installed."""
     path = path or os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -403,38 +428,25 @@ async def chromium(path: str | None = None) -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def stage_in(browser: Browser, address: str, **settings: Any) -> AsyncIterator[Stage]:
-    """A page of its own, whose microphone is allowed.
-
-    Args:
-        settings: of the browser context.
-    """
-    context = await browser.new_context(service_workers="block", **settings)
-    context.set_default_timeout(15_000)
-    await context.grant_permissions(["microphone"])
+async def stage_in(browser: Browser, address: str) -> AsyncIterator[Stage]:
+    """A page in a browser context of its own."""
+    context = await browser.new_context(service_workers="block")
+    context.set_default_timeout(60_000)
     yield Stage(await context.new_page(), address)
     await context.close()
 
 
-LOOKS: dict[str, dict[str, Any]] = {
-    "wide": {"viewport": {"width": 1024, "height": 720}, "color_scheme": "light"},
-    "wide-dark": {"viewport": {"width": 1024, "height": 720}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
-    "phone-dark": {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
-}
-"""Width and colours, as a browser context takes them."""
-
-
-async def photograph(folder: Path, names: set[str]) -> None:
-    """Write a picture of each state, or of those named, in each look, into `folder`."""
+async def photograph(folder: Path, names: Sequence[str] = ()) -> None:
+    """Write a picture of each state, or of those named, in each look, into `folder`. Raises ValueError for a state that
+    there is not."""
+    states = {state.__name__: state for state in STATES}
+    if unknown := set(names) - states.keys():
+        raise ValueError(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(states)}")
     folder.mkdir(parents=True, exist_ok=True)
     async with serving_files() as address, chromium() as browser:
-        for state in STATES:
-            if names and state.__name__ not in names:
-                continue
+        for state in [states[name] for name in names or states]:
             async with stage_in(browser, address) as stage:
                 await state(stage)
-                for name, look in LOOKS.items():
-                    await stage.page.set_viewport_size(look["viewport"])
-                    await stage.page.emulate_media(color_scheme=look["color_scheme"])
+                for name in LOOKS:
+                    await stage.look(name)
                     await stage.page.screenshot(path=folder / f"{state.__name__}-{name}.png")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -65,8 +64,6 @@ async def test_captions_appear_large_are_saved_as_subtitles_and_reach_a_listener
                 await (await saving.value).save_as(tmp_path / kind)
                 saved = (tmp_path / kind).read_text()
                 assert saved.startswith(first) and " --> " in saved and SENTENCE in saved.replace("\n", " ")
-            if folder := os.environ.get("REJOINDER_SCREENSHOTS"):
-                await speaker.screenshot(path=f"{folder}/captions.png")
             size = await speaker.locator("#live").evaluate("element => parseFloat(getComputedStyle(element).fontSize)")
             assert size >= 40
             await speaker.click("#start")
@@ -86,5 +83,3 @@ async def test_dictation_shows_clean_text_and_copies_it(chromium: str, microphon
             assert await page.evaluate("navigator.clipboard.readText()") == "What is the capital of France"
             await page.click("#raw")
             await expect(page.locator("#text")).to_have_text(SENTENCE)
-            if folder := os.environ.get("REJOINDER_SCREENSHOTS"):
-                await page.screenshot(path=f"{folder}/dictation.png")
