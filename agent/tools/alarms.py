@@ -66,8 +66,8 @@ class Alarms:
         self._connected: dict[str, list[_Announcer]] = {}
 
     def connect(self, owner: str, announce: Announce, report: Report | None = None) -> Callable[[], None]:
-        """An owner is connected. Their alarms are reported now, and when they change. Returns what to call when the owner
-        no longer is."""
+        """An owner is connected. Their alarms are reported now, and when they change. Returns what to call when they no
+        longer are."""
         announcer = _Announcer(self._data, owner, announce, report, self._now)
         self._connected.setdefault(owner, []).append(announcer)
 

@@ -6,9 +6,9 @@
 With `--states`, it takes pictures of all states of the pages, or of those named, on a wide screen and on a phone, light
 and dark; they are scripted (`page_states.py`), and need no models.
 
-Otherwise it starts `rejoinder serve` with the default models, opens the page in Chromium, and plays two questions, spoken by
-the default voice, into the browser's fake microphone. Run it on a quiet machine: the picture shows real latencies. Both need the
-`test` extra and Chromium (`CHROMIUM` names another one than that on the path).
+Otherwise it starts `rejoinder serve` with the default models, opens the page in Chromium, and plays two questions,
+spoken by the default voice, into the browser's fake microphone. Run it on a quiet machine: the picture shows real
+latencies. Both need the `test` extra and Chromium (`CHROMIUM` names another one than that on the path).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The states of the pages that a visitor can get into, each reached with scripted server events: for screenshots, and for
-the tests that look at each of them. Neither models nor microphones are needed.
+"""The states that the pages can get into, each reached with scripted server events: for screenshots, and for the tests
+that look at each of them. Neither models nor microphones are needed.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ class Stage:
         else:
             await route.fulfill(json=self.health)
 
-    def _accept(self, socket: WebSocketRoute) -> None:
+    async def _accept(self, socket: WebSocketRoute) -> None:
         self._socket = socket
         socket.on_message(self._receive)
         if self.error:
             self.send("error", error={"type": "invalid_request_error", "code": self.error, "message": self.error})
-            asyncio.ensure_future(socket.close(code=1008, reason=self.error))
+            await socket.close(code=1008, reason=self.error)
         else:
             self.send("session.created", session={"id": "sess_1", "model": MODEL})
 
@@ -437,12 +437,11 @@ async def stage_in(browser: Browser, address: str) -> AsyncIterator[Stage]:
 
 
 async def photograph(folder: Path, names: Sequence[str] = ()) -> None:
-    """Write a picture of each state, or of those named, in each look, into `folder`. Raises ValueError for a state that
-    there is not."""
+    """Write a picture of each state, or of those named, in each look, into `folder`, which is made if need be. Raises
+    ValueError for a state that there is not."""
     states = {state.__name__: state for state in STATES}
     if unknown := set(names) - states.keys():
         raise ValueError(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(states)}")
-    folder.mkdir(parents=True, exist_ok=True)
     async with serving_files() as address, chromium() as browser:
         for state in [states[name] for name in names or states]:
             async with stage_in(browser, address) as stage:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
+@asynccontextmanager
+async def on_stage(chromium: str) -> AsyncIterator[Stage]:
+    async with (
+        serving_files() as address,
+        page_states.chromium(chromium) as browser,
+        stage_in(browser, address) as stage,
+    ):
+        yield stage
+
+
 async def test_no_state_of_the_pages_violates_a_rule_of_accessibility(chromium: str, axe: str) -> None:
     violations: list[str] = []
     turns = asyncio.Semaphore(AT_ONCE)
@@ -61,41 +72,40 @@ async def test_no_state_of_the_pages_violates_a_rule_of_accessibility(chromium: 
 
 
 async def test_the_keyboard_alone_reaches_everything_and_letters_are_no_commands_in_a_message(chromium: str) -> None:
-    async with serving_files() as address, page_states.chromium(chromium) as browser:
-        async with stage_in(browser, address) as stage:
-            page = stage.page
-            await stage.talk()
-            stage.exchange(1, "What is the capital of France?", "The capital of France is Paris.")
-            await expect(page.locator(".latency")).to_have_count(1)
-            await page.evaluate("document.activeElement.blur()")
-            reached = []
-            for _ in range(8):
-                await page.keyboard.press("Tab")
-                reached.append(await page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
-            assert [name for name in reached if name in ("start", "mute", "typed", "Send", "Settings")] == [
-                "start", "mute", "typed", "Send", "Settings",
-            ]  # fmt: skip
-            await page.locator(".latency summary").focus()
-            await page.keyboard.press("Enter")
-            await expect(page.locator(".latency .stages")).to_be_visible()
-            await page.focus("#typed")
-            await page.keyboard.type("mm m")
-            await expect(page.locator("#typed")).to_have_value("mm m")
-            await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "false")
+    async with on_stage(chromium) as stage:
+        page = stage.page
+        await stage.talk()
+        stage.exchange(1, "What is the capital of France?", "The capital of France is Paris.")
+        await expect(page.locator(".latency")).to_have_count(1)
+        await page.evaluate("document.activeElement.blur()")
+        reached = []
+        for _ in range(8):
+            await page.keyboard.press("Tab")
+            name = "document.activeElement.id || document.activeElement.textContent.trim()"
+            reached.append(await page.evaluate(name))
+        assert [name for name in reached if name in ("start", "mute", "typed", "Send", "Settings")] == [
+            "start", "mute", "typed", "Send", "Settings",
+        ]  # fmt: skip
+        await page.locator(".latency summary").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".latency .stages")).to_be_visible()
+        await page.focus("#typed")
+        await page.keyboard.type("mm m")
+        await expect(page.locator("#typed")).to_have_value("mm m")
+        await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "false")
 
 
 async def test_a_screen_reader_reads_what_is_settled_and_no_drafts(chromium: str) -> None:
-    async with serving_files() as address, page_states.chromium(chromium) as browser:
-        async with stage_in(browser, address) as stage:
-            page = stage.page
-            await page_states.drafts_settling(stage)
-            live = "all => all.filter((one) => one.closest('[aria-live], [role=status], [role=alert], [role=log]')).length"
-            assert await page.locator("#talk *").evaluate_all(live) == 0
-            await expect(page.locator("#settled")).to_have_attribute("aria-live", "polite")
-            await expect(page.locator("#settled p")).to_have_text(["You: What is the capital of France?"])
-            stage.speak("response_1", "The capital of France is Paris.")
-            stage.done("response_1", "The capital of France is Paris.")
-            await expect(page.locator("#settled p").last).to_have_text("Rejoinder: The capital of France is Paris.")
+    async with on_stage(chromium) as stage:
+        page = stage.page
+        await page_states.drafts_settling(stage)
+        live = "all => all.filter((one) => one.closest('[aria-live], [role=status], [role=alert], [role=log]'))"
+        assert await page.locator("#talk *").evaluate_all(live) == []
+        await expect(page.locator("#settled")).to_have_attribute("aria-live", "polite")
+        await expect(page.locator("#settled p")).to_have_text(["You: What is the capital of France?"])
+        stage.speak("response_1", "The capital of France is Paris.")
+        stage.done("response_1", "The capital of France is Paris.")
+        await expect(page.locator("#settled p").last).to_have_text("Rejoinder: The capital of France is Paris.")
 
 
 async def test_the_page_can_be_installed_and_keeps_only_its_own_files(chromium: str) -> None:
@@ -106,6 +116,8 @@ async def test_the_page_can_be_installed_and_keeps_only_its_own_files(chromium: 
         browser_session = await page.context.new_cdp_session(page)
         assert (await browser_session.send("Page.getInstallabilityErrors"))["installabilityErrors"] == []
         assert (await browser_session.send("Page.getAppManifest"))["errors"] == []
-        cached = set(await page.evaluate("caches.open('rejoinder').then(async (c) => (await c.keys()).map((r) => r.url))"))
-    ours = {path.name for path in WEB.iterdir() if path.is_file() and not re.search(r"\.py$|^dashboard|worker\.js$", path.name)}
-    assert cached == {address, *(f"{address}{name}" for name in ours - {"index.html"})}
+        kept = "caches.open('rejoinder').then(async (cache) => (await cache.keys()).map(({ url }) => url))"
+        cached = set(await page.evaluate(kept))
+    others = re.compile(r"\.py$|^dashboard|^index\.html$|^service-worker\.js$")
+    ours = {path.name for path in WEB.iterdir() if path.is_file() and not others.search(path.name)}
+    assert cached == {address, *(f"{address}{name}" for name in ours)}

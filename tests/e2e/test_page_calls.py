@@ -62,12 +62,14 @@ async def test_the_page_runs_shows_and_logs_function_calls(chromium: str, microp
         page.on("console", lambda message: logged.append(message.text))
         await page.evaluate(ADD_TOOLS)
         await page.click("#start")
-        await expect(page.locator("#talk .call")).to_have_text('get weather (city: Oslo) …')
+        await expect(page.locator("#talk .call")).to_have_text("get weather (city: Oslo) …")
         await page.evaluate("finishTool()")
-        await expect(page.locator("#talk .call")).to_have_text('get weather (city: Oslo) → {"sky":"rain","city":"Oslo"}')
+        await expect(page.locator("#talk .call")).to_have_text(
+            'get weather (city: Oslo) → {"sky":"rain","city":"Oslo"}'
+        )
         await expect(page.locator("#talk .assistant")).to_contain_text("Paris.")
         await wait_for(page, "response.done", 2)
-        classes = await page.locator("#talk li").evaluate_all("all => all.map((one) => one.className)")
+        classes = await page.locator("#talk > li").evaluate_all("all => all.map((one) => one.className)")
     assert classes == ["user", "call", "assistant"]
     assert [line for line in logged if "get_weather" in line] == [
         'function call get_weather({"city": "Oslo"})',

@@ -41,7 +41,8 @@ async def test_a_typed_question_is_answered_aloud_without_a_microphone(chromium:
             await expect(page.locator("#empty")).to_be_hidden()
             await expect(page.locator("#settled p")).to_have_text(["Rejoinder: The capital of France is Paris."] * 2)
             assert await page.evaluate("sentBlocks.length") == 0
-    assert [message.content for message in model.prompts[-1][-3:]] == [QUESTION, "The capital of France is Paris.", "And of Spain?"]  # fmt: skip
+    contents = [message.content for message in model.prompts[-1]]
+    assert contents[-3:] == [QUESTION, "The capital of France is Paris.", "And of Spain?"]
 
 
 @retried_under_load(attempts=3)
@@ -88,7 +89,8 @@ async def test_a_running_timer_is_shown_until_it_is_due(chromium: str, tmp_path:
 async def test_the_page_says_that_the_server_requires_a_key(chromium: str) -> None:
     with serving(admission=Admission(3, ApiKeys(frozenset(["secret"])))) as address:
         async with page_with(chromium, None, f"http://{address}") as page:
-            await expect(page.locator("#starting")).to_have_text("This server requires an API key. Enter it under Settings.")
+            sentence = "This server requires an API key. Enter it under Settings."
+            await expect(page.locator("#starting")).to_have_text(sentence)
             await type_message(page, QUESTION)
             await expect(page.locator("#notice")).to_contain_text("requires an API key")
             await page.get_by_label("API key").fill("secret")
