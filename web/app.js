@@ -12,6 +12,7 @@ import { Transcript } from "./transcript.js";
 
 const RELEASE_TAIL_MS = 200; // audio still in transit from the microphone when the key is released
 const LEVEL_STEPS = 20; // of the microphone's meter, so that silence is not drawn again and again
+const OR_TYPE = "You can also type.";
 const SILENT_MS = 6000; // of nothing but zeros: no microphone that is on is so quiet
 
 const PHASE_LABELS = {
@@ -72,7 +73,8 @@ function phase(name = phaseName) {
     $("phase").dataset.phase = name;
     const listening = microphone.muted ? "Muted" : PHASE_LABELS.listening;
     $("phase").textContent = name !== "listening" ? PHASE_LABELS[name] : talking ? listening : "Ready";
-    $("hint").textContent = HINTS[name] ?? (talking ? HINTS.talking : HINTS.off);
+    const hint = HINTS[name] ?? (talking ? HINTS.talking : HINTS.off);
+    if ($("hint").textContent !== hint) $("hint").textContent = hint;
   });
 }
 
@@ -122,7 +124,7 @@ async function start() {
     await microphone.close();
     if (!running) await loudspeaker.close();
     phase(before);
-    notice(error.message);
+    notice(`${error.message} ${OR_TYPE}`);
     return;
   } finally {
     $("start").disabled = false;
@@ -289,7 +291,7 @@ on("rejoinder.transcript", ({ item_id, stable, unstable }) => {
 on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript: text }) => {
   if (text) {
     transcript.show(item_id, "user", text);
-    transcript.settle("You", text);
+    transcript.settle(`You: ${text}`);
   } else transcript.remove(item_id);
   if (!pushToTalk() || held) return;
   if (text) realtime.send("response.create");
@@ -341,7 +343,7 @@ on("response.done", ({ response: { id, status, status_details, output } }) => {
     return;
   }
   transcript.show(response.itemId, "assistant", response.spoken.trim());
-  transcript.settle("Rejoinder", response.spoken.trim());
+  transcript.settle(`Rejoinder: ${response.spoken.trim()}`);
 });
 on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, textOf(item)));
 on("rejoinder.remote", ({ model, host, leaves_machine: leaves, reason }) => {
@@ -445,5 +447,5 @@ $("api-key").addEventListener("change", () => {
   showServer();
 });
 showServer();
-if (!window.isSecureContext) notice(INSECURE_CONTEXT);
+if (!window.isSecureContext) notice(`${INSECURE_CONTEXT} ${OR_TYPE}`);
 window.rejoinder = { realtime, loudspeaker, tools, transcript }; // for the console and tests

@@ -25,6 +25,7 @@ recording.on("conversation.item.input_audio_transcription.completed", ({ item_id
 recording.on("rejoinder.clean", ({ item_ids: ids, raw, text }) => {
   for (const id of ids.slice(0, -1)) parts.delete(id); // this sentence corrects the ones before it
   parts.set(ids.at(-1), { ids, raw, text });
+  $("settled").textContent = text; // for screen readers
   drawSoon("dictation", draw);
 });
 

@@ -5,7 +5,7 @@ const ACCEPTED_RATES = [8000, 16000, 24000, 48000]; // that the server accepts
 
 export const INSECURE_CONTEXT =
   "This page is not in a secure context, so the browser does not give it access to the microphone. Open it on " +
-  "localhost, or over https (rejoinder serve --tls-self-signed). Until then you can type.";
+  "localhost, or over https (rejoinder serve --tls-self-signed).";
 
 export const SILENT_MICROPHONE =
   "The microphone is on, but delivers only silence. Check that it is not muted, by a switch or in the system's sound " +
@@ -84,10 +84,10 @@ function microphoneError(error) {
   switch (error.name) {
     case "NotAllowedError":
       return "Microphone access was denied. Allow it for this page: press the icon at the left end of the address bar, then " +
-        "start again. If it is allowed there, allow it to the browser in the system's privacy settings. You can also type.";
-    case "NotFoundError": return "There is no microphone. Plug one in, then start again; or type.";
+        "start again. If it is allowed there, allow it to the browser in the system's privacy settings.";
+    case "NotFoundError": return "There is no microphone. Plug one in, then start again.";
     case "NotReadableError":
-      return "The microphone is in use by another program. Close that program, then start again; or type.";
+      return "The microphone is in use by another program. Close that program, then start again.";
     case "OverconstrainedError": return "That microphone is no longer connected. Choose another one in the settings.";
     default: return `The microphone cannot be opened: ${error.message}`;
   }

@@ -68,9 +68,9 @@ export class Transcript {
   }
 
   /** Have screen readers read a text that will not change any more. */
-  settle(who, text) {
+  settle(text) {
     const line = document.createElement("p");
-    line.textContent = `${who}: ${text}`;
+    line.textContent = text;
     this.settled.append(line);
     while (this.settled.children.length > MAX_SETTLED) this.settled.firstChild.remove();
   }
@@ -119,6 +119,7 @@ export class Transcript {
     this.draw(); // what precedes it
     this.append(element);
     this.scroll();
+    this.settle(text);
   }
 
   /** Show the passages of documents that a response is based on: [{ title, location, text }]. */

@@ -39,6 +39,9 @@ MODEL = "qwen2.5-coder-1.5b"
 
 HEALTH = {"status": "ok", "model": MODEL, "voices": ["en_US-joe-medium", "en_US-amy-medium"]}
 
+_TIMEOUT_S = 60
+"""For a state to be reached, on a busy machine."""
+
 _SILENCE = "return new AudioContext().createMediaStreamDestination().stream"
 _REFUSED = "throw new DOMException('', '{}')"
 
@@ -48,6 +51,7 @@ window.AudioContext = class extends AudioContext {
     super(options);
     this.suspend();
   }
+  async resume() {}
 };
 """
 """Audio that nobody hears would take most of the processor's time."""
@@ -93,7 +97,8 @@ class Stage:
     async def start(self) -> None:
         """Press the start button, and wait until the session is configured."""
         await self.page.click("#start")
-        await self._configured.wait()
+        async with asyncio.timeout(_TIMEOUT_S):
+            await self._configured.wait()
 
     async def talk(self) -> None:
         """Open the page and start."""
@@ -380,6 +385,16 @@ async def captions(stage: Stage) -> None:
     await stage.shown("#live", "welcome")
 
 
+async def captions_without_a_microphone(stage: Stage) -> None:
+    await stage.open("captions.html", microphone=_REFUSED.format("NotFoundError"))
+    await stage.page.click("#start")
+    await stage.shown("#notice", "no microphone")
+
+
+async def dictation_not_started(stage: Stage) -> None:
+    await stage.open("dictation.html")
+
+
 async def dictation(stage: Stage) -> None:
     await stage.open("dictation.html")
     await stage.start()
@@ -394,7 +409,7 @@ STATES: list[Callable[[Stage], Awaitable[None]]] = [
     first_visit, starting, asking_for_the_microphone, microphone_denied, no_microphone, silent_microphone, listening,
     users_words_provisional, drafts_settling, speaking, interrupted, waterfall_open, tool_call_with_a_confirmation,
     timer_running, sources_open, long_conversation, settings_open, typed, connection_lost, server_gone, key_required,
-    captions, dictation,
+    captions, captions_without_a_microphone, dictation_not_started, dictation,
 ]  # fmt: skip
 """Each opens a page and brings it into the state of its name."""
 
@@ -431,7 +446,7 @@ async def chromium(path: str | None = None) -> AsyncIterator[Browser]:
 async def stage_in(browser: Browser, address: str) -> AsyncIterator[Stage]:
     """A page in a browser context of its own."""
     context = await browser.new_context(service_workers="block")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(1000 * _TIMEOUT_S)
     yield Stage(await context.new_page(), address)
     await context.close()
 

@@ -65,7 +65,8 @@ async def test_a_typed_message_takes_the_place_of_the_response_in_progress(chrom
 async def test_answers_are_text_where_the_page_may_not_play_sound_or_the_user_wants_none(chromium: str) -> None:
     with serving() as address:
         async with page_with(chromium, None, f"http://{address}") as page:
-            await page.evaluate("rejoinder.loudspeaker.open = async () => { throw new TypeError('no audioWorklet'); }")
+            fail = "rejoinder.loudspeaker.open = async () => { throw new TypeError('no audioWorklet'); }"
+            await page.evaluate(f"() => {{ {fail} }}")
             await type_message(page, QUESTION)
             await wait_for(page, "response.done")
             await expect(page.locator("#talk .assistant p")).to_have_text("The capital of France is Paris.")
