@@ -62,7 +62,7 @@ async def test_no_state_of_the_pages_violates_a_rule_of_accessibility(chromium: 
                 for look in ("phone", "wide-dark"):
                     await stage.look(look)
                     found = await stage.page.evaluate("axe.run({ resultTypes: ['violations'] })")
-                    assert found["testEngine"]["name"] == "axe-core"
+                    assert found["passes"]
                     for rule in found["violations"]:
                         where = [node["target"] for node in rule["nodes"]]
                         violations.append(f"{state.__name__}, {look}: {rule['id']} ({rule['help']}) at {where}")
