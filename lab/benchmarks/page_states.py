@@ -67,19 +67,28 @@ LOOKS: dict[str, tuple[tuple[int, int], Literal["light", "dark"]]] = {
 
 
 class Stage:
-    """A page and the server that it is connected to.
+    """A page and the server that it is connected to. States follow one another on it.
 
     Attributes:
         health: what the server answers to `/healthz`; None if it does not answer.
         error: what the server answers to whoever connects; empty for a session.
+        gone: whether the server answers nobody who connects.
     """
+
+    health: dict[str, Any] | None
+    error: str
+    gone: bool
 
     def __init__(self, page: Page, address: str) -> None:
         self.page, self._address = page, address
-        self.health: dict[str, Any] | None = HEALTH
-        self.error = ""
         self._socket: WebSocketRoute | None = None
         self._configured = asyncio.Event()
+
+    async def show(self, state: Callable[[Stage], Awaitable[None]]) -> None:
+        """Bring the page into a state."""
+        self.health, self.error, self.gone = HEALTH, "", False
+        self._configured.clear()
+        await state(self)
 
     async def open(self, path: str = "", microphone: str = _SILENCE, *, sound: bool = False) -> None:
         """Open a page of the server.
@@ -88,11 +97,9 @@ class Stage:
             microphone: JavaScript that takes the place of `getUserMedia`.
             sound: whether audio is played and recorded.
         """
-        await self.page.route("**/healthz", self._answer_health)
-        await self.page.route_web_socket("**/v1/realtime", self._accept)
-        script = f"navigator.mediaDevices.getUserMedia = async () => {{ {microphone} }}"
-        await self.page.add_init_script(script if sound else script + _WITHOUT_SOUND)
         await self.page.goto(f"{self._address}{path}")
+        script = f"navigator.mediaDevices.getUserMedia = async () => {{ {microphone} }};"
+        await self.page.evaluate(f"() => {{ {script if sound else script + _WITHOUT_SOUND} }}")
 
     async def start(self) -> None:
         """Press the start button, and wait until the session is configured."""
@@ -125,13 +132,17 @@ class Stage:
         """Wait until an element is visible and contains a text."""
         await self.page.locator(selector).filter(has_text=text).first.wait_for()
 
-    async def _answer_health(self, route: Route) -> None:
+    async def answer_health(self, route: Route) -> None:
+        """Answer to `/healthz`."""
         if self.health is None:
             await route.abort()
         else:
             await route.fulfill(json=self.health)
 
-    async def _accept(self, socket: WebSocketRoute) -> None:
+    async def accept(self, socket: WebSocketRoute) -> None:
+        """Accept a connection of the page."""
+        if self.gone:
+            return
         self._socket = socket
         socket.on_message(self._receive)
         if self.error:
@@ -236,9 +247,8 @@ async def no_microphone(stage: Stage) -> None:
 
 async def silent_microphone(stage: Stage) -> None:
     await stage.open(sound=True)
-    await stage.page.clock.install()
     await stage.start()
-    await stage.page.clock.run_for(7000)
+    await stage.page.evaluate("() => { performance.now = () => 60_000; }")
     await stage.shown("#notice", "silence")
 
 
@@ -356,7 +366,7 @@ async def connection_lost(stage: Stage) -> None:
     await stage.talk()
     stage.exchange(1, "What is the capital of France?", "The capital of France is Paris.")
     await stage.shown("#talk .assistant", "Paris")
-    await stage.page.route_web_socket("**/v1/realtime", lambda socket: None)  # the server is gone
+    stage.gone = True
     await stage.lose()
     await stage.shown("#notice", "lost")
 
@@ -444,10 +454,13 @@ async def chromium(path: str | None = None) -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def stage_in(browser: Browser, address: str) -> AsyncIterator[Stage]:
-    """A page in a browser context of its own."""
+    """A page in a browser context of its own, whose server is scripted."""
     context = await browser.new_context(service_workers="block")
     context.set_default_timeout(1000 * _TIMEOUT_S)
-    yield Stage(await context.new_page(), address)
+    stage = Stage(await context.new_page(), address)
+    await stage.page.route("**/healthz", stage.answer_health)
+    await stage.page.route_web_socket("**/v1/realtime", stage.accept)
+    yield stage
     await context.close()
 
 
@@ -457,10 +470,9 @@ async def photograph(folder: Path, names: Sequence[str] = ()) -> None:
     states = {state.__name__: state for state in STATES}
     if unknown := set(names) - states.keys():
         raise ValueError(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(states)}")
-    async with serving_files() as address, chromium() as browser:
-        for state in [states[name] for name in names or states]:
-            async with stage_in(browser, address) as stage:
-                await state(stage)
-                for name in LOOKS:
-                    await stage.look(name)
-                    await stage.page.screenshot(path=folder / f"{state.__name__}-{name}.png")
+    async with serving_files() as address, chromium() as browser, stage_in(browser, address) as stage:
+        for name in names or states:
+            await stage.show(states[name])
+            for look in LOOKS:
+                await stage.look(look)
+                await stage.page.screenshot(path=folder / f"{name}-{look}.png")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,8 +23,8 @@ expect.set_options(timeout=1000 * HANG_S)
 
 AXE = "axe-core@4.14.1"
 
-AT_ONCE = 3
-"""Pages that are looked at at the same time."""
+PAGES = 2
+"""That are looked at at the same time."""
 
 WEB = Path(__file__).parents[2] / "web"
 
@@ -51,30 +51,31 @@ async def on_stage(chromium: str) -> AsyncIterator[Stage]:
 
 async def test_no_state_of_the_pages_violates_a_rule_of_accessibility(chromium: str, axe: str) -> None:
     violations: list[str] = []
-    turns = asyncio.Semaphore(AT_ONCE)
+    states = iter(STATES)
 
     async with serving_files() as address, page_states.chromium(chromium) as browser:
 
-        async def examine(state: Callable[[Stage], Awaitable[None]]) -> None:
-            async with turns, stage_in(browser, address) as stage:
-                await state(stage)
-                await stage.page.evaluate(axe)
-                for look in ("phone", "wide-dark"):
-                    await stage.look(look)
-                    found = await stage.page.evaluate("axe.run({ resultTypes: ['violations'] })")
-                    assert found["passes"]
-                    for rule in found["violations"]:
-                        where = [node["target"] for node in rule["nodes"]]
-                        violations.append(f"{state.__name__}, {look}: {rule['id']} ({rule['help']}) at {where}")
+        async def examine() -> None:
+            async with stage_in(browser, address) as stage:
+                for state in states:
+                    await stage.show(state)
+                    await stage.page.evaluate(axe)
+                    for look in ("phone", "wide-dark"):
+                        await stage.look(look)
+                        found = await stage.page.evaluate("axe.run({ resultTypes: ['violations'] })")
+                        assert found["passes"]
+                        for rule in found["violations"]:
+                            where = [node["target"] for node in rule["nodes"]]
+                            violations.append(f"{state.__name__}, {look}: {rule['id']} ({rule['help']}) at {where}")
 
-        await asyncio.gather(*map(examine, STATES))
+        await asyncio.gather(*(examine() for _ in range(PAGES)))
     assert violations == []
 
 
 async def test_the_keyboard_alone_reaches_everything_and_letters_are_no_commands_in_a_message(chromium: str) -> None:
     async with on_stage(chromium) as stage:
         page = stage.page
-        await stage.talk()
+        await stage.show(page_states.listening)
         stage.exchange(1, "What is the capital of France?", "The capital of France is Paris.")
         await expect(page.locator(".latency")).to_have_count(1)
         await page.evaluate("document.activeElement.blur()")
@@ -98,7 +99,7 @@ async def test_the_keyboard_alone_reaches_everything_and_letters_are_no_commands
 async def test_a_screen_reader_reads_what_is_settled_and_no_drafts(chromium: str) -> None:
     async with on_stage(chromium) as stage:
         page = stage.page
-        await page_states.drafts_settling(stage)
+        await stage.show(page_states.drafts_settling)
         live = "all => all.filter((one) => one.closest('[aria-live], [role=status], [role=alert], [role=log]'))"
         assert await page.locator("#talk *").evaluate_all(live) == []
         await expect(page.locator("#settled")).to_have_attribute("aria-live", "polite")
