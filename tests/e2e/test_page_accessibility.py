@@ -78,7 +78,7 @@ async def test_the_keyboard_alone_reaches_everything_and_letters_are_no_commands
         await stage.show(page_states.listening)
         stage.exchange(1, "What is the capital of France?", "The capital of France is Paris.")
         await expect(page.locator(".latency")).to_have_count(1)
-        await page.evaluate("document.activeElement.blur()")
+        await page.focus(".conversation")
         reached = []
         for _ in range(8):
             await page.keyboard.press("Tab")
@@ -115,7 +115,8 @@ async def test_the_page_can_be_installed_and_keeps_only_its_own_files(chromium: 
         await page.goto(f"{address}?captions=cap_1#key=secret")
         await page.evaluate("navigator.serviceWorker.ready")
         browser_session = await page.context.new_cdp_session(page)
-        assert (await browser_session.send("Page.getInstallabilityErrors"))["installabilityErrors"] == []
+        errors = (await browser_session.send("Page.getInstallabilityErrors"))["installabilityErrors"]
+        assert [error["errorId"] for error in errors] in ([], ["in-incognito"])  # as the contexts of Playwright are
         assert (await browser_session.send("Page.getAppManifest"))["errors"] == []
         kept = "caches.open('rejoinder').then(async (cache) => (await cache.keys()).map(({ url }) => url))"
         cached = set(await page.evaluate(kept))
