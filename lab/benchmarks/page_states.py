@@ -281,7 +281,9 @@ async def speaking(stage: Stage) -> None:
     stage.begin("response_1")
     stage.speak("response_1", "The capital of France is Paris.", seconds=4.0)
     await stage.shown("#talk .assistant", "Paris")
-    await stage.page.wait_for_function("CSS.highlights.has('spoken')")
+    async with asyncio.timeout(_TIMEOUT_S):
+        while not await stage.page.evaluate("CSS.highlights.has('spoken')"):  # the page forbids `wait_for_function` its eval
+            await asyncio.sleep(0.1)
 
 
 async def interrupted(stage: Stage) -> None:
