@@ -98,6 +98,7 @@ class Stage:
             sound: whether audio is played and recorded.
         """
         await self.page.goto(f"{self._address}{path}")
+        await self.holds("window.rejoinder ?? window.captions ?? window.dictation")  # its modules have run
         script = f"navigator.mediaDevices.getUserMedia = async () => {{ {microphone} }};"
         await self.page.evaluate(f"() => {{ {script if sound else script + _WITHOUT_SOUND} }}")
 
@@ -127,6 +128,12 @@ class Stage:
         """Close the connection."""
         assert self._socket is not None
         await self._socket.close(code=1012)
+
+    async def holds(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true. `wait_for_function` would need an eval, which the page forbids."""
+        poll = f"const poll = () => ({condition}) ? done() : setTimeout(poll, 20)"
+        async with asyncio.timeout(_TIMEOUT_S):
+            await self.page.evaluate(f"() => new Promise((done) => {{ {poll}; poll(); }})")
 
     async def shown(self, selector: str, text: str) -> None:
         """Wait until an element is visible and contains a text."""
@@ -191,7 +198,7 @@ class Stage:
             self.send("rejoinder.words", words=times, **item)
             mouth = {"viseme": "aa", "azure_id": 2, "start_ms": 0, "end_ms": 1000 * seconds}
             self.send("rejoinder.visemes", visemes=[mouth], **item)
-            tone = 0.02 * np.sin(np.arange(int(seconds * OUTPUT_RATE)) / 20, dtype=np.float32)
+            tone = (0.02 * np.sin(np.arange(int(seconds * OUTPUT_RATE)) / 20)).astype(np.float32)
             self.send("response.output_audio.delta", delta=base64.b64encode(to_pcm16(tone)).decode(), **item)
 
     def done(self, response: str, text: str, status: str = "completed", **turn: Any) -> None:
@@ -281,9 +288,7 @@ async def speaking(stage: Stage) -> None:
     stage.begin("response_1")
     stage.speak("response_1", "The capital of France is Paris.", seconds=4.0)
     await stage.shown("#talk .assistant", "Paris")
-    async with asyncio.timeout(_TIMEOUT_S):
-        while not await stage.page.evaluate("CSS.highlights.has('spoken')"):  # the page forbids `wait_for_function` its eval
-            await asyncio.sleep(0.1)
+    await stage.holds("CSS.highlights.has('spoken')")
 
 
 async def interrupted(stage: Stage) -> None:
