@@ -130,7 +130,7 @@ class Stage:
         await self._socket.close(code=1012)
 
     async def holds(self, condition: str) -> None:
-        """Wait until a JavaScript expression is true. `wait_for_function` would need an eval, which the page forbids."""
+        """Wait until a JavaScript expression is true. `wait_for_function` needs an eval, which the page forbids."""
         poll = f"const poll = () => ({condition}) ? done() : setTimeout(poll, 20)"
         async with asyncio.timeout(_TIMEOUT_S):
             await self.page.evaluate(f"() => new Promise((done) => {{ {poll}; poll(); }})")
