@@ -112,7 +112,7 @@ class DictationCleaner:
 
     async def _rewrite(self, passage: str) -> str:
         limit = max(_MIN_TOKENS, _MAX_TOKENS_PER_WORD * len(passage.split()))
-        ask, text = Ask([*self._prompt, Message("user", passage)], max_tokens=limit), ""
+        ask, text = Ask([*self._prompt, Message("user", passage)], max_tokens=limit, prediction=passage), ""
         replying = self._language_model.fork().reply(ask)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
