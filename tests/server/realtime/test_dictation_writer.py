@@ -37,7 +37,9 @@ def test_a_dictated_turn_has_its_clean_text_after_its_raw_words(
     item = client.last("conversation.item.input_audio_transcription.completed")["item_id"]
     clean = client.last("rejoinder.clean")
     assert (clean["item_ids"], clean["raw"], clean["text"], clean["objection"]) == ([item], RAW, text, objection)
-    assert client.language_model.prepared, "the instructions were read before the turn ended"
+    last = [prompt[-1] for prompt in client.language_model.prepared]
+    assert "assistant" in [message.role for message in last], "the examples are read at the beginning"
+    assert RAW in [message.content for message in last], "words are read while they are spoken"
     assert client.language_model.asked[-1].prediction == RAW
 
 
@@ -46,11 +48,15 @@ async def test_a_correction_is_rewritten_together_with_the_turn_that_it_corrects
     cleaner = DictationCleaner(model)
     writer = DictationWriter(lambda: cleaner, lambda event: events.append(event.model_dump()))
     for number, raw in enumerate(("", "Meet on Monday.", "No, make that Tuesday.", "Bring bread.")):
+        writer.read_ahead(raw[:12])
         writer.add(f"item {number}", raw)
     async with asyncio.timeout(10):
         await wait_until(lambda: len(events) == 3)
     await writer.close()
     raw = ["Meet on Monday.", "Meet on Monday. No, make that Tuesday.", "Bring bread."]
     assert [prompt[-1].content for prompt in model.prompts] == [event["raw"] for event in events] == raw
+    assert [prompt[-1].content for prompt in model.prepared] == [
+        "Meet on Mond", "Meet on Monday. No, make tha", "Bring bread.",
+    ]  # fmt: skip
     assert [event["item_ids"] for event in events] == [["item 1"], ["item 1", "item 2"], ["item 3"]]
     assert events[1]["text"] == "Meet on Tuesday." and events[2]["objection"]
