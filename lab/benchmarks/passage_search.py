@@ -114,7 +114,7 @@ def main(
         began = time.monotonic()
         vectors = embedder(passages)
         seconds = time.monotonic() - began
-        console.print(f"{size:,} passages embedded in {seconds:.0f} s; their vectors take {vectors.nbytes / 1e6:.0f} MB")
+        console.print(f"{size:,} passages embedded in {seconds:.0f} s, {vectors.nbytes / 1e6:.0f} MB of vectors")
         best = list[np.ndarray]()
         for width in map(int, dimensions.split(",")):
             narrow = vectors[:, :width] / np.linalg.norm(vectors[:, :width], axis=1, keepdims=True)

@@ -130,7 +130,8 @@ class SpeculativeDecoder:
 
     def draft(self, remaining: int) -> Draft:
         """Plan the next step, and return what it verifies. What costs nothing comes first: tokens that the constraint
-        guesses, then predicted ones, then those copied from the text. Called once a step's tokens have been reported, unless nobody waits for more.
+        guesses, then predicted ones, then those copied from the text. Called once a step's tokens have been reported,
+        unless nobody waits for more.
 
         Args:
             remaining: how many more tokens the response may have; at least one.
