@@ -53,8 +53,8 @@ async def test_a_correction_is_rewritten_together_with_the_turn_that_it_corrects
     async with asyncio.timeout(10):
         await wait_until(lambda: len(events) == 3)
     await writer.close()
-    raw = ["Meet on Monday.", "Meet on Monday. No, make that Tuesday.", "Bring bread."]
-    assert [prompt[-1].content for prompt in model.prompts] == [event["raw"] for event in events] == raw
+    rewritten = ["Meet on Monday.", "Meet on Monday. No, make that Tuesday.", "Bring bread."]
+    assert [prompt[-1].content for prompt in model.prompts] == [event["raw"] for event in events] == rewritten
     assert [prompt[-1].content for prompt in model.prepared] == [
         "Meet on Mond", "Meet on Monday. No, make tha", "Bring bread.",
     ]  # fmt: skip
