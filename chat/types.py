@@ -138,6 +138,8 @@ class Ask:
             that variants differ.
         top_log_probabilities: report the log probability of each token, and those of this many most likely ones.
         stop: nothing is drafted after any of these texts. Whoever asks leaves the iterator there.
+        prediction: what the response will resemble, such as the text that it rewrites. The response does not depend
+            on it, only how quickly it is generated.
         spoken: the text is said aloud, so it begins with a word.
         task: whether what the user said is for the assistant's functions. `maybe`: if the language model recognizes
             that it is, the response ends at once, with no text and `finished` = `task`. `no`: it is not, though it may
@@ -161,6 +163,7 @@ class Ask:
     variant: int = 0
     top_log_probabilities: int | None = None
     stop: Sequence[str] = ()
+    prediction: str = ""
     spoken: bool = False
     task: Literal["", "maybe", "no"] = ""
     verdicts: frozenset[Literal["danger", "dismissal"]] = frozenset()

@@ -95,12 +95,22 @@ class DictationCleaner:
         """Read the instructions ahead. Returns at once."""
         self._language_model.prepare(Ask(self._prompt))
 
-    async def clean(self, raw: str) -> CleanText:
+    def read_ahead(self, raw: str, reader: LanguageModel | None = None) -> LanguageModel:
+        """Read what was said so far, while its speaker goes on. Returns at once, with what `clean` continues from.
+
+        Args:
+            reader: what an earlier call returned for this dictation.
+        """
+        reader = reader or self._language_model.fork()
+        reader.prepare(Ask([*self._prompt, Message("user", without_hesitations(raw))]))
+        return reader
+
+    async def clean(self, raw: str, reader: LanguageModel | None = None) -> CleanText:
         """Rewrite a dictation. If the language model fails, it stays as it was said."""
         passages, objections = list[str](), list[str]()
         for passage in _passages(without_hesitations(raw)):
             try:
-                text = await self._rewrite(passage)
+                text = await self._rewrite(passage, reader or self._language_model.fork())
             except (ValueError, RuntimeError) as error:
                 _log.warning("a dictation could not be cleaned up: %s", error)
                 why = f"the language model failed: {error}"
@@ -108,12 +118,13 @@ class DictationCleaner:
                 why = objection(passage, text)
             passages.append(passage if why else text)
             objections += [why] if why else []
+            reader = None
         return CleanText(" ".join(filter(None, passages)), raw, "; ".join(objections))
 
-    async def _rewrite(self, passage: str) -> str:
+    async def _rewrite(self, passage: str, language_model: LanguageModel) -> str:
         limit = max(_MIN_TOKENS, _MAX_TOKENS_PER_WORD * len(passage.split()))
-        ask, text = Ask([*self._prompt, Message("user", passage)], max_tokens=limit), ""
-        replying = self._language_model.fork().reply(ask)
+        ask = Ask([*self._prompt, Message("user", passage)], max_tokens=limit, prediction=passage)
+        replying, text = language_model.reply(ask), ""
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
                 text += progress.committed

@@ -113,7 +113,8 @@ def main(
         passages, asked = passages_and_queries(size, queries)
         began = time.monotonic()
         vectors = embedder(passages)
-        console.print(f"{size:,} passages embedded in {time.monotonic() - began:.0f} s")
+        seconds = time.monotonic() - began
+        console.print(f"{size:,} passages embedded in {seconds:.0f} s, {vectors.nbytes / 1e6:.0f} MB of vectors")
         best = list[np.ndarray]()
         for width in map(int, dimensions.split(",")):
             narrow = vectors[:, :width] / np.linalg.norm(vectors[:, :width], axis=1, keepdims=True)

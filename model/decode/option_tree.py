@@ -87,10 +87,11 @@ class OptionTree:
         Args:
             logits: [1 + num_nodes, vocabulary].
         """
-        log_probabilities = logits.float().log_softmax(-1)
-        ends = log_probabilities[:, self._stop_tokens].logsumexp(-1)
+        logits = logits.float()
+        totals = logits.logsumexp(-1)
+        ends = logits[:, self._stop_tokens].logsumexp(-1) - totals
         scores = []
         for rows in self._options:
             parents, tokens = [0, *rows[:-1]], [self._tokens[row - 1] for row in rows]
-            scores.append(log_probabilities[parents, tokens].sum() + ends[rows[-1]])
+            scores.append(logits[parents, tokens].sum() - totals[parents].sum() + ends[rows[-1]])
         return [float(share) for share in torch.stack(scores).softmax(0)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from model.decode.draft_length import DraftLengthController
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
 from model.decode.output import StepOutput
+from model.decode.prediction import MAX_PREDICTED, Prediction
 from model.decode.sampling import Sampler
 from model.decode.token_bias import TokenBias
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
@@ -68,6 +69,7 @@ class SpeculativeDecoder:
         num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
         draft_head: drafts what no look-up has found, if `draft_settings` says so.
         stop_tokens: ids that end the response. Nothing is drafted after one.
+        prediction: what the response will resemble, if that is known. The device's own steps do not use it.
     """
 
     def __init__(
@@ -83,11 +85,12 @@ class SpeculativeDecoder:
         num_top: int | None = None,
         draft_head: DraftHead | None = None,
         stop_tokens: frozenset[int] = frozenset(),
+        prediction: Prediction | None = None,
     ) -> None:
         self._cache, self._draft_settings, self._sampler, self._context = cache, draft_settings, sampler, context
         self._observer, self._attach = observer, attach
         self._constraint, self._num_top, self._draft_head = constraint, num_top, draft_head
-        self._stop_tokens = stop_tokens
+        self._stop_tokens, self._prediction = stop_tokens, prediction or Prediction(())
         self._features: Tensor | None = None
         """What the draft head, or the constraint, reads of each row of the newest forward pass."""
         self._following: tuple[Tensor, Sequence[int]] | None = None
@@ -102,7 +105,8 @@ class SpeculativeDecoder:
         self._ngram_lookup, self._last_token, self._draft = NgramLookup(ids), ids[-1], NO_DRAFT
         self._reads_prompt = bool(self._certain)
         self._attached: DeviceSteps | None = None
-        self._step, self._is_guess, self._guesses_right, self._guesses = VerificationStep(self._last_token), False, 0, 0
+        self._step, self._guesses_right, self._guesses = VerificationStep(self._last_token), 0, 0
+        self._copied_from: Literal["constraint", "prediction", "text"] = "text"
         self._is_planned, self._is_begun = False, False
         """Whether `draft` has planned the next step, and whether there was a step before it."""
         self._first_logits: Tensor | None = None
@@ -126,7 +130,8 @@ class SpeculativeDecoder:
 
     def draft(self, remaining: int) -> Draft:
         """Plan the next step, and return what it verifies. What costs nothing comes first: tokens that the constraint
-        guesses, then copied ones. Called once a step's tokens have been reported, unless nobody waits for more.
+        guesses, then predicted ones, then those copied from the text. Called once a step's tokens have been reported,
+        unless nobody waits for more.
 
         Args:
             remaining: how many more tokens the response may have; at least one.
@@ -143,7 +148,8 @@ class SpeculativeDecoder:
         guess: tuple[int, ...] = ()
         if self._constraint is not None and settings.max_guessed:
             guess = self._constraint.guess(max(0, min(settings.max_guessed, remaining)))
-        copied = guess or self._ngram_lookup.find(min(settings.max_copied, remaining))
+        predicted = () if guess else self._prediction.find(max(0, min(MAX_PREDICTED, remaining)))
+        copied = guess or predicted or self._ngram_lookup.find(min(settings.max_copied, remaining))
         draft = self._draft
         if not copied and settings.worth_drafting is not None:
             draft = self._draft_with_head(settings.worth_drafting, remaining, settings.max_steps)
@@ -154,7 +160,7 @@ class SpeculativeDecoder:
         if settings.linear and self._draft.tokens:
             num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
         self._step = VerificationStep(self._last_token, draft, found.tokens, num_drafts, settings.linear)
-        self._is_guess = bool(guess)
+        self._copied_from = "constraint" if guess else "prediction" if predicted else "text"
         return draft if draft.tokens else found
 
     def _ending(self, draft: Draft) -> Draft:
@@ -221,6 +227,7 @@ class SpeculativeDecoder:
                 self._following = newest, (accepted.committed[-1], *following)
             self._last_token = committed[-1]
             self._ngram_lookup.extend((*accepted.committed, *following))
+            self._prediction.extend((*accepted.committed, *following))
             if self._num_top is not None:
                 scores = (*scores, *forced(following, self._num_top))
         return StepOutput(committed, scores)
@@ -382,10 +389,10 @@ class SpeculativeDecoder:
                 self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
         elif count:
             self._cache.keep(range(count), self._certain)
-        if self._is_guess:
+        if self._copied_from == "constraint":
             self._guesses += 1
             self._guesses_right += copied[:1] == accepted.committed[:1]
-        elif not self._reads_prompt:
+        elif self._copied_from == "text" and not self._reads_prompt:
             self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
 
 

@@ -23,6 +23,7 @@ from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.grammar import Grammar
 from model.decode.output import GenerationOutput
+from model.decode.prediction import Prediction
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import declaration
@@ -355,6 +356,7 @@ class Conversation:
                 ask.top_log_probabilities,
                 engine.model.draft_head if self._drafting else None,
                 engine.model.stop_tokens | options.stop_tokens,
+                self._prediction(ask.prediction),
             )
         else:
             # A diffusion model's own adapter is for drafting, not for its denoising.
@@ -376,15 +378,21 @@ class Conversation:
             )
         yield from generate(decoding, output, lambda: engine.is_wanted and not any(one in text for one in ask.stop))
 
+    def _prediction(self, text: str) -> Prediction | None:
+        """What drafts a response that will resemble a text."""
+        if not (text and self._drafting):
+            return None
+        tokenizer = self._engine.model.tokenizer
+        return Prediction(tokenizer.encode(text), lambda token: tokenizer.decode([token]).strip().lower() or token)
+
     def _instruction_tokens(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]
     ) -> int:
         """How many of the first tokens are instructions and tools, which other conversations may share."""
         instructions = list(messages[: num_instructions(messages)])
-        if tools and not instructions:
-            instructions = [Message("user", "")]  # the template puts the tools before the first user message
-        if not instructions:
+        if not (tools or instructions):
             return 0
+        instructions.append(Message("user", ""))  # how a question begins is the same for all, too
         if (instructions, tools) != self._encoded_instructions[:2]:
             try:
                 prefix = self._engine.model.template.encode(instructions, tools=tools, add_generation_prompt=False)

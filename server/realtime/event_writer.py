@@ -103,6 +103,8 @@ class EventWriter:
             case session_events.PartialTranscript() if self._transcribes:
                 if self.config.type == "transcription":
                     self._write_delta(event.item_id, event.stable)
+                if self._cleans:
+                    self._dictation.read_ahead(f"{event.stable} {event.unstable}".strip())
                 self._extend(
                     "rejoinder.transcript", item_id=event.item_id, stable=event.stable, unstable=event.unstable
                 )

@@ -26,7 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     if shutil.which("npm") is None:
         skip_or_fail('npm is not installed (pip install -e ".[test]")')
     clients: dict[str, Client] = {"agents": CLIENTS["agents"]}
-    clients |= {name: text_clients.CLIENTS[name] for name in ("vercel", "langchain")}
+    clients |= {name: text_clients.CLIENTS[name] for name in ("vercel", "langchain", "cohere")}
     folders = {name: tmp_path_factory.mktemp(name) / "packages" for name in clients}
     with ThreadPoolExecutor() as pool:
         try:
@@ -55,4 +55,9 @@ def test_clients_of_the_text_api_stream_call_functions_and_get_structured_output
     server: str, installed: Installed, name: str
 ) -> None:
     command, folder = installed[name]
+    assert text_clients.faults(text_clients.run_client(command, server, folder)) == []
+
+
+def test_coheres_client_ranks_passages(server: str, installed: Installed) -> None:
+    command, folder = installed["cohere"]
     assert text_clients.faults(text_clients.run_client(command, server, folder)) == []

@@ -31,6 +31,7 @@ CLIENTS = {
     "openai": Client(("openai==3.54.0",), _SCRIPTS / "openai_client.py"),
     "litellm": Client(("litellm==1.106.2", "mcp"), _SCRIPTS / "litellm_client.py"),
     "langchain": Client(("langchain-openai==1.7.4",), _SCRIPTS / "langchain_client.py"),
+    "cohere": Client(("cohere==7.3.1",), _SCRIPTS / "cohere_client.py"),
     "vercel": Client(("ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92", "zod@4.6.7"), _SCRIPTS / "vercel_client.mjs"),
 }
 
@@ -56,6 +57,9 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "extracted": PERSON.__eq__,
     "streamed_object": PERSON.__eq__,
     "response": _names_paris,
+    "ranked": lambda indices: len(indices) == 2 and indices[0] == 1,
+    "ranked_texts": lambda texts: len(texts) == 3 and "boiler" in texts[0],
+    "probabilities": lambda scores: len(scores) == 3 and scores == sorted(scores, reverse=True),
     "transcript": lambda words: "brown fox" in words.lower(),
 }
 """What each field of a report must be. A client that has no such API leaves the field out."""
@@ -64,8 +68,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 def faults(report: dict[str, Any]) -> list[str]:
     """What is wrong with a client's report."""
     wrong = [f"{name}: {value!r}" for name, value in report.items() if name in _CHECKS and not _CHECKS[name](value)]
-    same = {report["chat"], report["streamed"], report.get("scored", report["chat"])}
-    return wrong if len(same) == 1 else [*wrong, f"the text differs between requests: {same}"]
+    same = {report[name] for name in ("chat", "streamed", "scored") if name in report}
+    return wrong if len(same) <= 1 else [*wrong, f"the text differs between requests: {same}"]
 
 
 def run_client(command: Sequence[str], url: str, folder: Path) -> dict[str, Any]:

@@ -24,3 +24,6 @@ WEATHER: Any = {
 }
 ASK_WEATHER: Any = [{"role": "user", "content": "What is the weather in Oslo?"}]
 SENTENCE = "The quick brown fox jumps over the lazy dog."
+SEARCH = "How do I turn the heating on?"
+PASSAGES = ["Rent is due on the third.", "The boiler is started with the red handle.", "Dogs are welcome."]
+"""The second one answers the query."""

@@ -96,6 +96,28 @@ async def test_the_text_is_the_same_alone_together_and_without_drafts(engine: En
         assert committed_text(one) == committed_text(two) == committed_text(three)
 
 
+async def test_a_predicted_response_takes_fewer_passes_and_is_the_same_if_the_prediction_is_wrong(
+    model: LoadedModel,
+) -> None:
+    engine, passes = Engine(lambda: model), []
+    run = engine.model.decoder.run
+    engine.model.decoder.run = lambda *batch: (passes.append(1), run(*batch))[1]  # type: ignore[method-assign]
+    taken: dict[str, int] = {}
+    try:
+        for question in QUESTIONS:
+            text = committed_text(await respond(engine, question))
+            predictions = {"none": "", "right": text, "its end": text[len(text) // 2 :], "wrong": "something else"}
+            for name, prediction in predictions.items():
+                passes.clear()
+                assert committed_text(await respond(engine, question, prediction=prediction)) == text
+                taken[name] = taken.get(name, 0) + len(passes)
+    finally:
+        engine.model.decoder.run = run  # type: ignore[method-assign]
+        engine.close()
+    assert taken["right"] < 0.75 * taken["none"] and taken["its end"] < taken["none"], taken
+    assert taken["wrong"] < 1.1 * taken["none"], taken
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 async def test_bias_and_penalties_change_the_text_and_drafts_do_not(engine: Engine, temperature: float) -> None:
     plain, the = Sampling(temperature, seed=3), engine.model.tokenizer.encode("the")[0]

@@ -54,7 +54,9 @@ def test_the_next_start_has_the_same_bits_and_generates_the_same_text(
     varied_qwen2: Path, kv_cache_dtype: CacheType
 ) -> None:
     with started(varied_qwen2, kv_cache_dtype) as engine:
-        num_shared = len(engine.model.template.encode([INSTRUCTIONS], add_generation_prompt=False))
+        question = engine.model.template.encode([INSTRUCTIONS, HELLO], add_generation_prompt=False)
+        empty = engine.model.template.encode([INSTRUCTIONS, Message("user", "")], add_generation_prompt=False)
+        num_shared = next(n for n, (one, other) in enumerate(zip(question, empty, strict=False)) if one != other)
         reading = Conversation(engine, keep_instructions=True)
         none, text = respond(reading)
         read = [tensor[:, :num_shared].clone() for tensor in reading._cache.tensors()]

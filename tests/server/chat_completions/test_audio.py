@@ -7,7 +7,9 @@ import base64
 import io
 import json
 import wave
+from functools import partial
 from itertools import pairwise
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -17,8 +19,9 @@ from openai import OpenAI
 
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder
-from tests.fakes import FakeVoice
+from tests.fakes import FakeLanguageModel, FakeVoice
 from tests.real_time import HANG_S
+from tests.server.live_server import serving
 from voice.audio.codec import OUTPUT_RATE, from_pcm16, to_pcm16
 from voice.clauses import Clause
 
@@ -61,6 +64,22 @@ def test_subtitles_and_streams(client: OpenAI) -> None:
     assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
 
 
+@pytest.mark.parametrize("response_format", ["json", "verbose_json"])
+def test_a_dictation_is_cleaned_up_beside_its_raw_words(response_format: Literal["json", "verbose_json"]) -> None:
+    raw = "What is the capital of France?"
+    for words, text, why in (
+        (["What is the", " capital?"], "What is the capital?", None),
+        (["The capital is Paris."], raw, "'paris' was not said"),
+    ):
+        with serving(new_language_model=partial(FakeLanguageModel, words)) as address:
+            client = OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0, timeout=HANG_S)
+            result: Any = client.audio.transcriptions.create(
+                file=("a.wav", wav_bytes(1.0)), model="whisper-1", response_format=response_format,
+                extra_body={"clean": "true"},
+            )  # fmt: skip
+        assert (result.text, result.raw, result.objection) == (text, raw, why)
+
+
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [
@@ -68,9 +87,12 @@ def test_subtitles_and_streams(client: OpenAI) -> None:
         (b"", {}, "cannot be read|contains no audio"),
         (wav_bytes(0.5), {"language": "fr"}, "'fr'"),
         (wav_bytes(0.5), {"response_format": "diarized_json"}, "must be one of"),
+        (wav_bytes(0.5), {"extra_body": {"clean": "yes"}}, "clean must be true or false"),
+        (wav_bytes(0.5), {"extra_body": {"clean": "true"}, "response_format": "srt"}, "with clean, ask for"),
+        (wav_bytes(0.5), {"extra_body": {"clean": "true"}, "language": "de"}, "only English"),
     ],
 )
-def test_a_bad_recording_gets_a_sentence(client: OpenAI, data: bytes, options: dict[str, str], words: str) -> None:
+def test_a_bad_recording_gets_a_sentence(client: OpenAI, data: bytes, options: dict[str, Any], words: str) -> None:
     with pytest.raises(openai.BadRequestError) as error:
         client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", **options)  # type: ignore[call-overload]
     assert any(word in str(error.value) for word in words.split("|"))

@@ -95,6 +95,21 @@ def test_a_diffusing_stream_shows_the_whole_text_each_time(address: str, tiny_en
     assert all(texts[-1].startswith(text[:length]) for text, length in zip(texts, lengths, strict=True))
 
 
+def test_verbosity_reaches_the_model_in_either_api(client: OpenAI) -> None:
+    read = list[tuple[int, int]]()
+    for verbosity in ("medium", "low", "high"):
+        asked = QUESTION[1:]
+        chat = client.chat.completions.create(model="tiny", messages=asked, max_tokens=1, verbosity=verbosity)
+        response = client.responses.create(
+            model="tiny", input=asked, max_output_tokens=16, text={"verbosity": verbosity}
+        )
+        assert chat.usage is not None and response.usage is not None
+        read.append((chat.usage.prompt_tokens, response.usage.input_tokens))
+    medium, low, high = read
+    assert medium[0] == medium[1] and low[0] == low[1] and high[0] == high[1], "both say the same to the model"
+    assert min(low[0], high[0]) > medium[0] and low != high
+
+
 def test_biased_tokens_and_penalties_change_the_text(client: OpenAI, tiny_engine: Engine) -> None:
     def text(**options: Any) -> str | None:
         completion = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=12, **options)
