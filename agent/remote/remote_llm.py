@@ -95,7 +95,8 @@ class RemoteLLM:
                         request.output_tokens = len(said) // _CHARACTERS_PER_TOKEN + 1
                         yield Progress(new)
             parallel = body.get("parallel_tool_calls", False)
-            calls = _checked_calls(stream.calls if parallel else stream.calls[:1], tools)
+            made = stream.calls if parallel else stream.calls[:1]
+            calls = await asyncio.to_thread(_checked_calls, made, tools) if made else ()
             if not said and not calls:
                 raise RemoteFailed("sent an empty answer", server_failed=False)
         except RemoteFailed as error:
