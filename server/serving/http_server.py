@@ -39,7 +39,7 @@ _MAX_CONNECTIONS = 1000
 """Open connections of all kinds. Further ones get HTTP 503, so that idle ones cannot use up the process's files."""
 
 _MAX_HEAD_BYTES = 64 << 10
-"""Request line and headers. A websocket handshake may have 128 headers of 8 KiB each."""
+"""Of the request line and the headers, uvicorn's own limit. Of a websocket handshake they may have 8 KiB each."""
 
 _LOOPBACK = "127.0.0.1"
 
