@@ -94,12 +94,10 @@ class ToolRuns:
             _log.warning("%s was not called: the language model made up an argument", call.name)
             return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=invented))))
         sent = json.loads(call.arguments) if traits.outgoing else {}
-        own, outgoing = (
-            schema.get("properties", {}),
-            traits.outgoing,
-        )  # names that the schema leaves open carry words, too
-        leaving = {name: one for name, one in sent.items() if name not in own or (one and name in outgoing)}
-        kept = said_words(leaving, prompt, schema)
+        # Names that a schema leaves open carry words, too.
+        own, outgoing = schema.get("properties", {}), traits.outgoing
+        leaving = {name: one for name, one in sent.items() if (one if name in outgoing else name not in own)}
+        kept = said_words(leaving, prompt, [schema, {"properties": dict.fromkeys(outgoing)}])
         for name, value in leaving.items():
             if name in outgoing and name not in kept:
                 _log.warning("%s was not called: nobody has said what it would send", call.name)

@@ -21,7 +21,7 @@ def said_words(value: Any, conversation: Sequence[Message], schema: Any = None) 
     text, a list or an object is empty, and a number None.
 
     Args:
-        schema: the function's, whose own names of properties are kept, too.
+        schema: the function's, or several; the names of their properties are kept, too.
     """
     spoken = " ".join(message.content for message in conversation if message.role in ("user", "assistant"))
     heard = for_patterns(spoken, MAX_HEARD, end=True)
@@ -35,20 +35,17 @@ def _kept(value: Any, said: set[str], names: set[str]) -> Any:
     if isinstance(value, list):
         return [part for one in value if (part := _kept(one, said, names)) not in _NOTHING]
     if isinstance(value, dict):
-        parts = {
-            key: _kept(one, said, names) for key, one in value.items() if key in names or _kept(key, said, names) == key
-        }
-        return {key: part for key, part in parts.items() if part not in _NOTHING}
+        own = {key: one for key, one in value.items() if key in names or _kept(key, said, names) == key}
+        return {key: part for key, one in own.items() if (part := _kept(one, said, names)) not in _NOTHING}
     return value if isinstance(value, bool) or said.issuperset(_words(str(value))) else None
 
 
 def _declared(schema: Any) -> Iterator[str]:
     """The names of properties anywhere in a schema."""
-    for key, part in (
-        schema.items() if isinstance(schema, Mapping) else enumerate(schema if isinstance(schema, list) else ())
-    ):
-        if key == "properties" and isinstance(part, Mapping):
-            yield from part
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, Mapping) else ()
+    for part in schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ():
         yield from _declared(part)
 
 
