@@ -2,13 +2,16 @@
 
 Its regular expressions never reach Python's `re`, which a pattern such as `^(a+)+$` keeps busy for hours. llguidance
 reads them, as it does while tokens are generated: it never backtracks, so the time grows with the text alone. Many of
-them may still take seconds: `match_schema` is for a thread.
+them may still take seconds, so `match_schema` gives up.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +26,17 @@ _MAX_TEXT = 10_000
 """Characters of a text that can match. Strings of function calls have at most 2,000 where the schema says nothing."""
 
 
+_MAX_S = 0.1
+"""Processor time for all patterns of a check. It runs on the event loop."""
+
+_ends_at = ContextVar("ends_at", default=math.inf)
+"""When the check gives up, on `time.thread_time`."""
+
+
 def match_schema(arguments: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether arguments match a schema. False if it is none, and where it refers to another document."""
+    """Whether arguments match a schema. False if it is none, where it refers to another document, and if its patterns
+    take too long."""
+    _ends_at.set(time.thread_time() + _MAX_S)
     try:
         validator = _without_re(validator_for(schema))
         validator(dict(schema), registry=Registry()).validate(arguments)
@@ -70,6 +82,8 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
 def _text_matches(pattern: str, text: str) -> bool:
     """Whether the pattern is found in the text, as `pattern` of JSON Schema has it. False if the text is too long, and
     if llguidance does not know the pattern or gives up on it."""
+    if time.thread_time() > _ends_at.get():
+        raise TimeoutError("the patterns of the schema take too long")
     if len(text) > _MAX_TEXT or (compiled := _compiled(pattern)) is None:
         return False
     matcher = compiled.deep_copy()

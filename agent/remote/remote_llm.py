@@ -95,8 +95,7 @@ class RemoteLLM:
                         request.output_tokens = len(said) // _CHARACTERS_PER_TOKEN + 1
                         yield Progress(new)
             parallel = body.get("parallel_tool_calls", False)
-            made = stream.calls if parallel else stream.calls[:1]
-            calls = await asyncio.to_thread(_checked_calls, made, tools) if made else ()
+            calls = _checked_calls(stream.calls if parallel else stream.calls[:1], tools)
             if not said and not calls:
                 raise RemoteFailed("sent an empty answer", server_failed=False)
         except RemoteFailed as error:
