@@ -383,7 +383,8 @@ def test_a_query_leaves_with_what_was_said_alone(query: str) -> None:
     tools = FakeTools({"search": ToolTraits(outgoing=("query",))}, parameter="query")
     harness = converse(tools, ("search", json.dumps({"query": query, "count": 4})))
     if query.startswith("capital"):
-        assert tools.started == [("search", json.dumps({"query": "capital of France", "count": 4}))]
+        # The schema does not name `count`, so it leaves only if somebody has said it.
+        assert tools.started == [("search", json.dumps({"query": "capital of France"}))]
     else:
         assert not tools.started
         assert harness.language_model.prompts[-1][-1].content == INVENTED.format(name="search", value=query)
