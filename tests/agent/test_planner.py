@@ -30,10 +30,8 @@ from tests.fakes import FakeLanguageModel, FakeProgress, run_on_virtual_clock
 SYSTEM = Message("system", "Be kind.")
 SAID = "Set a timer for 5 minutes."
 SUM = "How much are 2 tickets at 3 euros?"
-POWER = "What does 999 to the power of 50 come to?"
-LOCAL = "The capital of France is Paris."
-PAY = Tool("pay", "Pay a bill.")
-NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+POWER, LOCAL = "What does 999 to the power of 50 come to?", "The capital of France is Paris."
+PAY, NOW = Tool("pay", "Pay a bill."), datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
 
 
 @dataclass
@@ -88,8 +86,8 @@ class Steps:
         self.requests = [step for step in steps if isinstance(step, RemoteRequest)]
         progress = [step for step in steps if not isinstance(step, Decision | RemoteRequest)]
         self.text = "".join(step.committed for step in progress)
-        deltas = [delta for step in progress for delta in step.tool_calls]
-        self.calls = [(deltas[0].name, "".join(delta.arguments for delta in deltas))] if deltas else []
+        made = [delta for step in progress for delta in step.tool_calls]
+        self.calls = [(made[0].name, "".join(delta.arguments for delta in made))] if made else []
         self.finished = progress[-1].finished if progress else None
 
     @property
@@ -199,50 +197,13 @@ def test_what_cannot_be_done_is_refused_unless_a_function_of_the_client_may_do_i
     refused = Say(f"Sorry, I can't {refusal}.")
     asked = setup({SAID: [program]})
     steps = run_on_virtual_clock(lambda: asked.respond(SAID))
-    assert steps.policies == ["local model", "program", "local model", "program"]
-    assert (steps.decisions[-1].do, steps.text) == (refused, ""), "a text would claim that it was done"
-    asking = setup({SAID: [program]})
-    asking.model.words = ["For", " how", " long?", " I", " wait."]
-    assert run_on_virtual_clock(lambda: asking.respond(SAID)).text == "For how long? I wait."
+    assert steps.outcome == (["local model", "program", "local model", "program"], refused, "")
+    asked = setup({SAID: [program]})
+    asked.model.words = ["For how long?"]
+    assert run_on_virtual_clock(lambda: asked.respond(SAID)).text == "For how long?"
     alone = setup({SAID: [program]})
     alone.declared = tuple(tool for tool in alone.declared if tool is not PAY)
     assert run_on_virtual_clock(lambda: alone.respond(SAID)).decisions[-1].do == refused
-
-
-PAYING = ("pay", '{"euros": 50}')
-
-
-@pytest.mark.parametrize(
-    ("said", "program", "text"),
-    [
-        ("Write down: pay the plumber.", "write_note('pay the plumber')", "pay the plumber"),
-        ("Note that I have to pay Anna.", "write_note('I have to pay Anna')", "I have to pay Anna"),
-    ],
-)
-def test_a_call_that_is_named_only_in_what_is_written_down_is_not_made(
-    setup: Callable[..., Setup], said: str, program: str, text: str
-) -> None:
-    asked = setup({said: [program]})
-    asked.model.calls = [PAYING]
-    steps = run_on_virtual_clock(lambda: asked.respond(said))
-    assert steps.decisions[-1].do == calls(("write_note", {"text": text})) and not steps.calls
-
-
-@pytest.mark.parametrize(
-    ("said", "program"),
-    [
-        ("Pay the plumber.", "cannot('pay')"),
-        ("Pay the plumber, and note that he came.", "cannot('pay')\nwrite_note('he came')"),
-        ("Note that he came, and pay him.", "write_note('he came, and pay him')\ncannot('pay')"),
-        ("Pay the plumber and note that I paid.", "write_note('I paid')"),
-        ("Transfer the rent.", "write_note('the rent')"),
-        ("Pay the plumber.", "answer = "),
-    ],
-)
-def test_a_call_that_the_user_asks_for_is_made(setup: Callable[..., Setup], said: str, program: str) -> None:
-    asked = setup({said: [program, program]})
-    asked.model.calls = [PAYING]
-    assert run_on_virtual_clock(lambda: asked.respond(said)).calls == [PAYING]
 
 
 def test_a_program_that_lacks_something_is_completed_once(setup: Callable[..., Setup]) -> None:
