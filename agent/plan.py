@@ -131,6 +131,7 @@ class Evidence:
         is_task: whether it has recognized that this is; None if it was not asked yet.
         program: what came of the program for it, which may be that it is talk; None if there is none, or it could not
             be run.
+        refused: what the assistant says if none of the other functions is called, because a program cannot do it.
         program_begin: what the program is to begin with, after one that could not be run.
         program_calls: the calls that it makes.
         program_speech: what it has computed, in words, if no tool says it.
@@ -151,6 +152,7 @@ class Evidence:
     recognizes_tasks: bool = False
     is_task: bool | None = None
     program: Outcome | None = None
+    refused: str = ""
     program_begin: str = ""
     program_calls: tuple[MakeCall, ...] = ()
     program_speech: str = ""

@@ -26,6 +26,7 @@ from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import THINKING_PHRASE, answer
 from agent.program.values import BadProgram, Duration, local_time
+from agent.quotation import is_quoted
 from agent.reasoning.reasoner import Reasoner, ReasoningEffort, with_conclusion
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
@@ -137,6 +138,7 @@ class Planner:
         question = "" if beside is None else beside.question
         bridge_at = math.inf if ask.deadline is None else ask.deadline + _BRIDGED_AFTER_S
         effort = _reasoning_effort(turn)
+        held = list[Progress]()  # calls that may only be dictated, until a program tells
         while True:
             decision = plan(turn, evidence)
             yield decision
@@ -169,7 +171,11 @@ class Planner:
                             yield Decision(Say(THINKING_PHRASE), "program", "it takes a while")
                 if ended == "length":  # what was cut off may have another value: 2 * 3 of 2 * 35
                     program = ""
-                evidence = self._with_program(turn, evidence, program)
+                if held and not self._keeps_quoted(turn, held, program):
+                    for answered in held:
+                        yield answered
+                    return
+                held, evidence = [], self._with_program(turn, evidence, program)
             else:
                 ended = None
                 if effort is not None and decision.policy == "local model" and not decision.do.tools:
@@ -181,11 +187,21 @@ class Planner:
                             messages = with_conclusion(decision.do.messages, conclusion)
                             decision = replace(decision, do=replace(decision.do, messages=messages))
                 if ended is None:
-                    async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]
+                    replies = self._ask_local(turn, decision)
+                    is_refused = bool(evidence.refused) and decision.policy == "local model"
+                    async with aclosing(_call_or_question(replies) if is_refused else replies) as replying:  # type: ignore[type-var]
                         async for answered in replying:
                             ended = answered.finished
-                            yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
-                if ended not in HANDED_OVER:
+                            if held or self._may_be_quoted(decision.do, answered):
+                                held.append(answered)
+                            else:
+                                yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
+                    if is_refused and ended is None:
+                        yield Decision(Say(evidence.refused), "program", "no function does it either")
+                        return
+                if held:
+                    evidence = replace(evidence, is_task=True)
+                elif ended not in HANDED_OVER:
                     if question and ended == "stop":
                         yield Decision(Say(f" {question}"), "program", "something is missing")
                     return
@@ -278,6 +294,27 @@ class Planner:
             async for progress in replying:
                 yield progress
 
+    def _may_be_quoted(self, ask: Ask, progress: Progress) -> bool:
+        """Whether there is a call that changes something, of a function that no program calls. A program shows whether
+        the user only dictates it."""
+        if self.runs is None or ask.task != "maybe":
+            return False
+        traits = [self.runs.tools.traits(delta.name) for delta in progress.tool_calls]
+        return any(one is None or not one.read_only for one in traits)
+
+    def _keeps_quoted(self, turn: Turn, held: Sequence[Progress], program: str) -> bool:
+        """Whether a program does all that the user wants, and a call that is held was named in a text that it keeps."""
+        try:
+            outcome = self._run(turn, program)
+        except BadProgram:
+            return False
+        available = {tool.name for tool in turn.functions}
+        if outcome.refusal or not {call.name for call in outcome.calls} <= available:
+            return False
+        texts = [value for call in outcome.calls for value in dict(call.arguments).values() if isinstance(value, str)]
+        names = {delta.name for progress in held for delta in progress.tool_calls}
+        return any(is_quoted(name, turn.said, texts) for name in names)
+
     async def _verdict(self, ask: Ask) -> HandedOver | None:
         """The kind of request for which the local language model would end its response; None if it would answer."""
         if ask.task != "maybe" and not ask.verdicts:
@@ -299,9 +336,8 @@ class Planner:
     def _with_program(self, turn: Turn, evidence: Evidence, program: str) -> Evidence:
         """The evidence with what came of a program. If nothing did, what the user said is answered as talk."""
         now, available = self._now(), {tool.name for tool in turn.functions}
-        functions = {tool.name: list(tool.parameters["properties"]) for tool in with_missing(turn.functions)}
         try:
-            outcome = run_program(program, now, functions)
+            outcome = self._run(turn, program)
             speech = " ".join(answer(value, unit, now) for value, unit in outcome.answers)
         except BadProgram as error:
             _log.info("the program for a task, of %d characters, could not be run", len(program))
@@ -320,7 +356,7 @@ class Planner:
         ]
         others = any(tool.name not in turn.replaced for tool in turn.ask.tools)
         if outcome.refusal and others and not (calls or speech or outcome.question):
-            return replace(evidence, is_task=False)  # one of the others may be able to
+            return replace(evidence, is_task=False, refused=refusal(outcome))  # one of the others may be able to
         if outcome.answers and CALCULATE in turn.replaced:
             calls.insert(0, MakeCall(CALCULATE, json.dumps({"program": outcome.computing})))
         elif not (calls or speech or outcome.question or outcome.refusal):
@@ -328,6 +364,11 @@ class Planner:
         self._remember(turn.said, program)
         self._beside = outcome if calls else None
         return replace(evidence, program=outcome, program_calls=tuple(calls), program_speech=speech)
+
+    def _run(self, turn: Turn, program: str) -> Outcome:
+        """Run a program. Raises BadProgram."""
+        functions = {tool.name: list(tool.parameters["properties"]) for tool in with_missing(turn.functions)}
+        return run_program(program, self._now(), functions)
 
     def _remember(self, said: str, program: str) -> None:
         self._programs[said] = program
@@ -418,3 +459,20 @@ async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> Asy
                 said = len(text) - len(rest)
             new, said = (text[said:], len(text)) if said else ("", 0)
             yield progress.with_text(new)
+
+
+async def _call_or_question(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
+    """A response, if it calls something or begins with a question; otherwise nothing: it would claim to have done what
+    nobody can do."""
+    held, text, is_certain = list[Progress](), "", False
+    async with aclosing(replying):  # type: ignore[type-var]
+        async for progress in replying:
+            held.append(progress)
+            text += progress.committed
+            is_certain = is_certain or bool(progress.tool_calls) or "?" in text
+            if is_certain:
+                for one in held:
+                    yield one
+                held.clear()
+            elif progress.finished or any(end in text for end in (". ", "! ", "\n")):
+                return

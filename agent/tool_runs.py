@@ -94,12 +94,15 @@ class ToolRuns:
             _log.warning("%s was not called: the language model made up an argument", call.name)
             return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=invented))))
         sent = json.loads(call.arguments) if traits.outgoing else {}
-        for name in traits.outgoing:
-            if value := sent.get(name):
-                sent[name] = said_words(value, prompt)
-                if not sent[name]:
-                    _log.warning("%s was not called: nobody has said what it would send", call.name)
-                    return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=value))))
+        # Names that a schema leaves open carry words, too.
+        own, outgoing = schema.get("properties", {}), traits.outgoing
+        leaving = {name: one for name, one in sent.items() if (one if name in outgoing else name not in own)}
+        kept = said_words(leaving, prompt, [schema, {"properties": dict.fromkeys(outgoing)}])
+        for name, value in leaving.items():
+            if name in outgoing and name not in kept:
+                _log.warning("%s was not called: nobody has said what it would send", call.name)
+                return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=value))))
+        sent = {name: kept.get(name, one) for name, one in sent.items() if name in kept or name not in leaving}
         made = replace(call, arguments=json.dumps(sent)) if sent else call
         if traits.consequential and not confirmed:
             # Of what leaves: what the assistant says aloud may leave from then on.

@@ -9,13 +9,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from agent.background_tasks import supervised
@@ -33,6 +31,7 @@ from server.context import ServerContext
 from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
+from server.page import PageFiles
 from server.realtime.caption_writer import captions_route
 from server.realtime.client_secrets import ClientSecrets, client_secret_route
 from server.realtime.resumptions import Resumptions
@@ -120,7 +119,7 @@ def build_app(
             *text_routes,
             *bulk_routes,
             *telephony_routes(telephony),
-            Mount("/", StaticFiles(directory=str(files("web")), html=True)),
+            Mount("/", PageFiles()),
         ],
         middleware=[Middleware(SecurityHeaders)],
     )

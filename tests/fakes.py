@@ -174,9 +174,9 @@ class FakeProgress(Progress):
 @dataclass
 class FakeLanguageModel:
     """Generates `words`, one every `seconds_per_word`; or, if `calls` are given and the user spoke last or the choice
-    requires it, these function calls (name and arguments), three characters at a time. What is in `programs` is a task,
-    and these programs are written for it, one after the other. What is in `verdicts` ends the response. Records what it
-    is asked."""
+    requires it, these function calls (name and arguments), three characters at a time. What is in `programs` is a task
+    unless there are calls, and these programs are written for it, one after the other. What is in `verdicts` ends the
+    response. Records what it is asked."""
 
     words: list[str] = field(default_factory=lambda: ["The", " capital", " of", " France", " is", " Paris."])
     seconds_per_word: float = 0.02
@@ -207,7 +207,7 @@ class FakeLanguageModel:
         if (verdict := self.verdicts.get(messages[-1].content)) in ask.verdicts:
             yield FakeProgress("", finished=verdict)
             return
-        if ask.task == "maybe" and messages[-1].content in self.programs:
+        if ask.task == "maybe" and messages[-1].content in self.programs and not self.calls:
             yield FakeProgress("", finished="task")
             return
         if isinstance(ask.grammar, Lark):

@@ -35,7 +35,7 @@ class ChatEndpoint:
     """
 
     def __init__(self, settings: RemoteSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        headers = {"Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity"}
         if settings.api_key:
             headers["Authorization"] = f"Bearer {settings.api_key}"
         self._url = settings.endpoint
@@ -67,7 +67,7 @@ class ChatEndpoint:
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
     pending = b""
-    async for part in response.aiter_bytes():
+    async for part in response.aiter_raw():
         *lines, pending = (pending + part).split(b"\n")
         for line in lines:
             yield line.rstrip(b"\r").decode("utf-8", "replace")

@@ -171,8 +171,12 @@ class _LimitedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `AsyncBaseTransport`."""
         try:
+            request.headers["accept-encoding"] = "identity"
             response = await self._transport.handle_async_request(request)
             status, headers = response.status_code, response.headers
+            if headers.get("content-encoding", "identity") != "identity":  # 1 MiB of it may be a gigabyte of text
+                await response.aclose()
+                return _error(400, INVALID_REQUEST, "the answer is compressed")
             if status == 200 and headers.get("content-type", "").startswith("text/event-stream"):
                 return response
             body = b""

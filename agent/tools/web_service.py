@@ -39,14 +39,15 @@ class WebService:
 
     def __init__(self, name: str, url: str) -> None:
         self._name, self._url = name, url.rstrip("/")
-        self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S)
+        # A compressed answer may be a thousand times as large as what has arrived.
+        self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, headers={"accept-encoding": "identity"})
 
     async def get(self, path: str, parameters: Mapping[str, str | int | float], form: type[Answer]) -> Answer:
         """The JSON object that the service answers with, which has a form. Raises ServiceFailed."""
         content = b""
         try:
             async with self._http.stream("GET", f"{self._url}{path}", params=dict(parameters)) as response:
-                async for part in response.aiter_bytes():
+                async for part in response.aiter_raw():
                     content += part
                     if len(content) > _MAX_BYTES:
                         raise self._failure("its answer has more than 1 MiB")

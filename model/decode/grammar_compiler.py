@@ -56,6 +56,10 @@ _VALUE_ENDS = b'"}],'
 _MAX_COMPILED = 64
 """Compiled grammars that are kept, the most recently used ones: a server has few tools and response formats."""
 
+_MAX_SOURCE = 64 << 10
+"""Characters of a choice, a regular expression or a context-free grammar. llguidance finds the text that they force in
+one go, in which nothing else of the process runs: 0.16 s for 3,000 options that begin with the same 50 characters."""
+
 _ANY_OBJECT = {
     "type": "object",
     "additionalProperties": {"$ref": "#/$defs/value"},
@@ -224,14 +228,16 @@ class GrammarCompiler:
             return LLMatcher.grammar_from_json_schema(json.dumps(self.schema_source(grammar.schema)))
         if isinstance(grammar, JSONObject):
             return LLMatcher.grammar_from_json_schema(json.dumps(self.schema_source(_ANY_OBJECT)))
-        if isinstance(grammar, Regex):
-            return LLMatcher.grammar_from_regex(grammar.pattern)
         if isinstance(grammar, (Choice, Opening)):
             if not grammar.options:
                 raise InvalidGrammar("a choice needs at least one option")
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(_quoted, grammar.options)))
-        assert isinstance(grammar, Lark)
-        return LLMatcher.grammar_from_lark(grammar.source)
+            grammar = Lark("start: " + " | ".join(map(_quoted, grammar.options)))
+        source = grammar.pattern if isinstance(grammar, Regex) else grammar.source
+        if len(source) > _MAX_SOURCE:
+            raise InvalidGrammar(f"the grammar has more than {_MAX_SOURCE >> 10} KiB: shorten it")
+        if isinstance(grammar, Regex):
+            return LLMatcher.grammar_from_regex(source)
+        return LLMatcher.grammar_from_lark(source)
 
     def _schema_error(self, schema: Any) -> str:
         from llguidance import LLMatcher

@@ -10,9 +10,13 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from server.access.admission import Admission
 from server.realtime.websocket import RESUME_HEADER
@@ -34,7 +38,41 @@ MAX_FRAME_BYTES = 16 << 20
 _MAX_CONNECTIONS = 1000
 """Open connections of all kinds. Further ones get HTTP 503, so that idle ones cannot use up the process's files."""
 
+_MAX_HEAD_BYTES = 64 << 10
+"""Of the request line and the headers, uvicorn's own limit. Of a websocket handshake they may have 8 KiB each."""
+
 _LOOPBACK = "127.0.0.1"
+
+
+class _StrictConnection(h11.Connection):
+    """Refuses requests whose body has two lengths, or a framing that HTTP/1.0 does not know: a proxy may read another
+    length, and take the rest for the next request (RFC 9112, 6.1)."""
+
+    def next_event(self) -> Any:
+        """See `Connection`. Raises RemoteProtocolError."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        return event
+
+
+class _HttpProtocol(H11Protocol):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = _StrictConnection(h11.SERVER, _MAX_HEAD_BYTES)
+
+
+class _WebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn leaves a connection open, and unanswered, whose handshake websockets cannot read."""
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            self.transport.close()
 
 
 def http_config(app: ASGIApp, certificate: str | None = None, key: str | None = None) -> uvicorn.Config:
@@ -45,7 +83,8 @@ def http_config(app: ASGIApp, certificate: str | None = None, key: str | None = 
     """
     return uvicorn.Config(
         app,
-        ws="websockets-sansio",
+        http=_HttpProtocol,
+        ws=_WebSocketProtocol,
         ws_max_size=MAX_FRAME_BYTES,
         ws_per_message_deflate=False,  # base64 audio hardly compresses; deflate costs more time than it saves
         ssl_certfile=certificate,

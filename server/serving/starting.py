@@ -8,16 +8,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from importlib.resources import files
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from server.page import PageFiles
 from server.security_headers import SecurityHeaders
 from server.serving.service import Service
 from server.serving.trial import Start
@@ -58,7 +57,7 @@ class StartingApp:
             routes=[
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
-                Mount("/", StaticFiles(directory=str(files("web")), html=True)),
+                Mount("/", PageFiles()),
             ],
             middleware=[Middleware(SecurityHeaders)],
         )

@@ -30,10 +30,8 @@ from tests.fakes import FakeLanguageModel, FakeProgress, run_on_virtual_clock
 SYSTEM = Message("system", "Be kind.")
 SAID = "Set a timer for 5 minutes."
 SUM = "How much are 2 tickets at 3 euros?"
-POWER = "What does 999 to the power of 50 come to?"
-LOCAL = "The capital of France is Paris."
-PAY = Tool("pay", "Pay a bill.")
-NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+POWER, LOCAL = "What does 999 to the power of 50 come to?", "The capital of France is Paris."
+PAY, NOW = Tool("pay", "Pay a bill."), datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
 
 
 @dataclass
@@ -88,6 +86,8 @@ class Steps:
         self.requests = [step for step in steps if isinstance(step, RemoteRequest)]
         progress = [step for step in steps if not isinstance(step, Decision | RemoteRequest)]
         self.text = "".join(step.committed for step in progress)
+        made = [delta for step in progress for delta in step.tool_calls]
+        self.calls = [(made[0].name, "".join(delta.arguments for delta in made))] if made else []
         self.finished = progress[-1].finished if progress else None
 
     @property
@@ -194,11 +194,16 @@ def test_what_a_program_refuses_or_asks_besides_its_calls_is_said_around_their_o
 def test_what_cannot_be_done_is_refused_unless_a_function_of_the_client_may_do_it(
     setup: Callable[..., Setup], program: str, refusal: str
 ) -> None:
+    refused = Say(f"Sorry, I can't {refusal}.")
     asked = setup({SAID: [program]})
-    assert run_on_virtual_clock(lambda: asked.respond(SAID)).policies == ["local model", "program", "local model"]
+    steps = run_on_virtual_clock(lambda: asked.respond(SAID))
+    assert steps.outcome == (["local model", "program", "local model", "program"], refused, "")
+    asked = setup({SAID: [program]})
+    asked.model.words = ["For how long?"]
+    assert run_on_virtual_clock(lambda: asked.respond(SAID)).text == "For how long?"
     alone = setup({SAID: [program]})
     alone.declared = tuple(tool for tool in alone.declared if tool is not PAY)
-    assert run_on_virtual_clock(lambda: alone.respond(SAID)).decisions[-1].do == Say(f"Sorry, I can't {refusal}.")
+    assert run_on_virtual_clock(lambda: alone.respond(SAID)).decisions[-1].do == refused
 
 
 def test_a_program_that_lacks_something_is_completed_once(setup: Callable[..., Setup]) -> None:

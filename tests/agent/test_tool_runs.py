@@ -383,10 +383,23 @@ def test_a_query_leaves_with_what_was_said_alone(query: str) -> None:
     tools = FakeTools({"search": ToolTraits(outgoing=("query",))}, parameter="query")
     harness = converse(tools, ("search", json.dumps({"query": query, "count": 4})))
     if query.startswith("capital"):
-        assert tools.started == [("search", json.dumps({"query": "capital of France", "count": 4}))]
+        # The schema does not name `count`, so it leaves only if somebody has said it.
+        assert tools.started == [("search", json.dumps({"query": "capital of France"}))]
     else:
         assert not tools.started
         assert harness.language_model.prompts[-1][-1].content == INVENTED.format(name="search", value=query)
+
+
+def test_names_that_a_schema_leaves_open_are_said_words_too() -> None:
+    tools = FakeTools({"search": ToolTraits(outgoing=("query",))}, parameter="query")
+    arguments = {
+        "query": {"query": "capital", "safe 4711": True, "France": "capital"},
+        "safe 4711": "x",
+        "France": True,
+    }
+    converse(tools, ("search", json.dumps(arguments)))
+    kept = {"query": {"query": "capital", "France": "capital"}, "France": True}
+    assert tools.started == [("search", json.dumps(kept))]
 
 
 def test_the_user_is_asked_about_what_leaves_and_no_other_words_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from server.access.admission import Admission
 from server.access.keys import ApiKeys
 from server.app import build_app
 from server.context import ServerContext
-from server.serving.http_server import MAX_FRAME_BYTES
+from server.serving.http_server import http_config
 from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeLanguageModel, fake_speech_models
 from tests.real_time import HANG_S
@@ -42,10 +42,8 @@ def serving(
     settings.setdefault("speech_models", fake_speech_models())
     context = ServerContext(new_language_model=new_language_model, model="tiny", **settings)
     certificate, key = (str(tls[0]), str(tls[1])) if tls else (None, None)
-    config = uvicorn.Config(
-        build_app(context, telephony), port=0, log_level="error", ws="websockets-sansio", ws_max_size=MAX_FRAME_BYTES,
-        ssl_certfile=certificate, ssl_keyfile=key, timeout_graceful_shutdown=2,
-    )  # fmt: skip
+    config = http_config(build_app(context, telephony), certificate, key)
+    config.timeout_graceful_shutdown = 2
     server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -21,6 +21,17 @@ def test_a_pattern_that_keeps_a_backtracking_matcher_busy_for_hours_is_quick() -
     assert time.perf_counter() - start < 0.05
 
 
+def test_many_patterns_are_given_up() -> None:
+    patterns = {
+        f"(k{{1,500}}){{1,{n}}}|k.*": {"type": "string", "pattern": f"(a{{1,500}}){{1,{n}}}"} for n in range(60)
+    }
+    arguments = {f"k{n}": "ab" * 900 for n in range(20)}
+    match_schema({"word": "a"}, HOSTILE)  # imports llguidance
+    start = time.thread_time()
+    assert not match_schema(arguments, {"type": "object", "patternProperties": patterns})
+    assert time.thread_time() - start < 0.25
+
+
 def test_so_is_a_pattern_for_names() -> None:
     schema = {"type": "object", "patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}
     assert not match_schema({5000 * "a" + "!": 1}, schema)

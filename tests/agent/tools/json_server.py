@@ -34,7 +34,8 @@ async def json_server(answers: Mapping[str, Any]) -> AsyncIterator[JsonServer]:
             await waiting.wait()
         status, content = answer if isinstance(answer, tuple) else (200, answer)
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        encoding = "Content-Encoding: gzip\r\n" if body.startswith(b"\x1f\x8b") else ""
+        head = f"HTTP/1.1 {status} X\r\n{encoding}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode() + body)
         writer.close()
 

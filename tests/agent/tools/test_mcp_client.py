@@ -121,7 +121,14 @@ def unreachable(request: httpx.Request) -> httpx.Response:
         (
             lambda request: httpx.Response(200, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}),
             "protocol_error",
-            "more than",
+            "the answer is compressed",
+        ),
+        (
+            lambda request: httpx.Response(
+                200, content=gzip.compress(b"data: " + LARGE), headers={**EVENTS, "content-encoding": "gzip"}
+            ),
+            "protocol_error",
+            "the answer is compressed",
         ),
         (lambda request: httpx.Response(200, content=b"data: " + LARGE, headers=EVENTS), "http_error", "exceeded"),
     ],

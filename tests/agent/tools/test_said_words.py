@@ -45,13 +45,14 @@ CONVERSATION = [
         ("weather-garage ... weather", "weather"),
         ("50 people", "50 people"),
         (["weather", "garage"], ["weather"]),
-        ({"query": "weather", "hint": "garage", "safe": True}, {"query": "weather", "safe": True}),
+        ({"query": "weather", "hint": "garage", "safe": True, "Lyon": "weather"}, {"query": "weather"}),
         ([4711, 50], [50]),
         (4711, None),
     ],
 )
 def test_only_words_of_the_user_and_of_spoken_answers_are_kept(text: Any, kept: Any) -> None:
-    assert said_words(text, CONVERSATION) == kept
+    schema = {"anyOf": [{"properties": {"query": {}, "hint": {}}}]}
+    assert said_words(text, CONVERSATION, schema) == kept
 
 
 async def outputs(server: JsonServer, folder: Path, name: str, **arguments: str) -> str:

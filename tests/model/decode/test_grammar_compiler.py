@@ -106,6 +106,20 @@ def test_the_end_of_a_value_is_guessed_with_what_is_forced_after_it(compiler: Gr
     assert text_only.ending(9) == ()
 
 
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Choice(tuple(f"{'x' * 100}{n}" for n in range(1000))),
+        Regex("|".join(f"{'x' * 100}{n}" for n in range(1000))),
+        Lark("start: " + " | ".join(f'"{"x" * 100}{n}"' for n in range(1000))),
+    ],
+)
+def test_a_grammar_that_holds_up_the_process_is_refused(compiler: GrammarCompiler, grammar: Grammar) -> None:
+    """llguidance takes 0.16 s to find what 3,000 options with the same 50 characters force, and nothing else runs."""
+    with pytest.raises(InvalidGrammar, match="more than 64 KiB"):
+        compiler.compile(grammar)
+
+
 @pytest.mark.parametrize("padding", [PADDING, 64])
 def test_a_mask_is_as_wide_as_the_output_head(tiny_tokenizer: Tokenizer, padding: int) -> None:
     """A narrower mask ended an engine (vLLM 50924)."""

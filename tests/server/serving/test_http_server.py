@@ -1,17 +1,20 @@
-"""SIGTERM: nobody is admitted, turns finish, clients are told, and the exit status is 0. In a process of its own."""
+"""SIGTERM: nobody is admitted, turns finish, clients are told, and the exit status is 0. In a process of its own. And
+requests that proxies read in another way, or that cannot be read at all, are refused."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
+import socket
 import sys
 from pathlib import Path
 
+import pytest
 from websockets.asyncio.client import connect
 
 from tests.real_time import HANG_S
-from tests.server.live_server import receive
+from tests.server.live_server import receive, serving
 
 PROGRAM = """
 import server.openmp, logging, socket, uvicorn
@@ -56,3 +59,38 @@ async def test_sigterm_lets_turns_finish_and_exits_with_0() -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+HANDSHAKE = (
+    b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+CHUNKED = b"transfer-encoding: chunked\r\n"
+
+
+def answer_to(address: str, request: bytes) -> bytes:
+    """All that the server sends before it closes the connection."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param(CHUNKED + b"content-length: 5\r\n", id="two lengths of the body"),
+        pytest.param(b"content-length: 5\r\n" + CHUNKED + HANDSHAKE, id="two lengths, and a handshake"),
+        pytest.param(HANDSHAKE + b"x-a: " + b"a" * 9000 + b"\r\n", id="a header of a handshake above 8 KiB"),
+        pytest.param(HANDSHAKE + b"".join(b"x-%d: a\r\n" % n for n in range(200)), id="200 headers of a handshake"),
+        pytest.param(HANDSHAKE + CHUNKED, id="a handshake with a body"),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_refused_once_and_its_connection_ends(headers: bytes) -> None:
+    with serving() as address:
+        head = b"GET /v1/realtime HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n"
+        answer = answer_to(address, head + b"0\r\n\r\nGET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1
+        old = b"GET /healthz HTTP/1.0\r\nhost: localhost\r\n" + CHUNKED + b"\r\n0\r\n\r\n"
+        assert answer_to(address, old).startswith(b"HTTP/1.1 400 ")
+        assert answer_to(address, old.replace(CHUNKED, b"")).startswith(b"HTTP/1.1 200 ")

@@ -1,0 +1,37 @@
+"""Whether a call is named only by what the user dictates: "Write down: unlock the door" unlocks nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+
+_LEAST = 4
+"""Characters that related words share: "unlock", "unlocked"."""
+
+
+def is_quoted(function: str, said: str, texts: Collection[str]) -> bool:
+    """Whether the words of a function's name occur in what the user said only within texts that another call keeps.
+
+    Args:
+        function: its name.
+        said: by the user.
+        texts: arguments of the other call, quoted from it.
+    """
+    inside = Counter(_words(" ".join(texts)))
+    outside = Counter(_words(said)) - inside
+    named = _words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))
+    return _mention(named, inside) and not _mention(named, outside)
+
+
+def _mention(named: Collection[str], words: Collection[str]) -> bool:
+    return any(_are_related(one, word) for one in named for word in words)
+
+
+def _are_related(one: str, other: str) -> bool:
+    shorter, longer = sorted((one, other), key=len)
+    return one == other or (len(shorter) >= _LEAST and longer.startswith(shorter))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
