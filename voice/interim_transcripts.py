@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 from voice import events
 from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE
+from voice.captions import CaptionedUtterance
 from voice.context import SessionContext
 from voice.timing import Timing
 from voice.turn_machine import TurnState
@@ -91,11 +93,13 @@ class InterimTranscriber:
             self._task = self._context.spawn(work)
 
     async def _transcribe(self, item_id: str, utterance: Utterance, number: int, *, early: bool) -> None:
-        started, loop = self._context.clock(), asyncio.get_running_loop()
+        started, loop, models = self._context.clock(), asyncio.get_running_loop(), self._context.speech_models
+        takes_turns = isinstance(utterance, CaptionedUtterance) and not early
         try:
-            transcript = await loop.run_in_executor(
-                self._context.speech_models.recognition_executor, partial(utterance.partial, number, early=early)
-            )
+            async with models.caption_slot if takes_turns else nullcontext():
+                transcript = await loop.run_in_executor(
+                    models.recognition_executor, partial(utterance.partial, number, early=early)
+                )
         except Exception as error:  # if the recognizer is broken, the end of the turn reports it
             _log.warning("an interim transcript failed (%s); the turn goes on without it", type(error).__name__)
             return

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ class SpeechModels:
         recognition_executor: threads that wait for the recognizer, or for another transcription of the same turn.
         synthesis_executor, turn_detection_executor: one thread each; these models use all their cores for one request.
         apology: what is said when a response fails; None to say nothing.
+        caption_slot: held during an interim transcription for captions. All sessions together make one at a time, so
+            that a core remains for conversations.
     """
 
     recognizer: Recognizer
@@ -53,6 +55,7 @@ class SpeechModels:
     synthesis_executor: Executor
     turn_detection_executor: Executor
     apology: Chunk | None = None
+    caption_slot: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     def new_utterance(
         self, language: str, names: Callable[[], Sequence[str]] = tuple, *, captions: bool = False

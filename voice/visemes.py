@@ -78,6 +78,8 @@ def visemes(phonemes: Sequence[Phoneme]) -> list[Viseme]:
 def _sounds(phoneme: Phoneme) -> list[Phoneme]:
     """One symbol for each sound."""
     symbols = sounds(phoneme.symbol)
+    if len(symbols) == 1:
+        return [phoneme]
     ends = np.linspace(phoneme.start_ms, phoneme.end_ms, len(symbols) + 1).tolist()
     return [Phoneme(symbol, start, end) for symbol, (start, end) in zip(symbols, pairwise(ends), strict=True)]
 

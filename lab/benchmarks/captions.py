@@ -20,7 +20,6 @@ import argparse
 import asyncio
 import base64
 import json
-import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -33,6 +32,7 @@ import numpy as np
 from rich.console import Console
 from websockets.asyncio.client import connect
 
+from lab.benchmarks.soak import resident_mb
 from lab.report.corpus import SpokenTurn, built_in, select_turns
 from lab.report.corpus_voices import default_voices
 from lab.report.own_server import own_server
@@ -259,7 +259,7 @@ async def simulate(models: SpeechModels, audio: Samples, words: Sequence[SpokenW
 
 
 async def hour(models: SpeechModels, audio: Samples, words: Sequence[SpokenWord], seconds: float) -> None:
-    """Transcribe a long session on a virtual clock, and print every ten minutes how it went in them: how many words
+    """Transcribe a long session on a virtual clock, and print every five minutes how it went in them: how many words
     there were, and by how much the recognizer finds their ends later than in a recording of its own."""
     size = int(_BLOCK_S * OUTPUT_RATE)
     repeated = len(audio) - size  # the recording again and again
@@ -276,14 +276,16 @@ async def hour(models: SpeechModels, audio: Samples, words: Sequence[SpokenWord]
         offsets_ms.extend(1000 * (caption["end"] - words[n].end_s) for n, caption in matches(words, shown).items())
 
     session = simulated_session(models, on_caption)
-    began, report_s = time.monotonic(), 0.0
+    began, report_s = time.process_time(), 0.0
     for number in range(int(seconds / _BLOCK_S) + 1):
         if number * _BLOCK_S >= report_s:
-            memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-            late = f"{np.median(offsets_ms):+.0f} ms" if offsets_ms else "none found"
-            print(f"{report_s / 60:.0f} min: {memory_mb} MB at most, {num_words} words, {corrected} corrected, {late}, "
-                  f"{time.monotonic() - began:.0f} s passed", flush=True)  # fmt: skip
-            report_s += min(600, seconds / 3)
+            late = "none found"
+            if offsets_ms:
+                low, median, high = np.percentile(offsets_ms, (5, 50, 95))
+                late = f"{len(offsets_ms)} found, {median:+.0f} ms ({low:+.0f} to {high:+.0f})"
+            print(f"{report_s / 60:.0f} min: {resident_mb():.0f} MB, {num_words} words, {corrected} corrected, {late}; "
+                  f"{time.process_time() - began:.0f} s of processor time", flush=True)  # fmt: skip
+            report_s += min(300, seconds / 3)
             num_words, corrected, offsets_ms = 0, 0, []
         start = number * size % repeated
         await asyncio.sleep(_BLOCK_S)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.fakes import FakeLanguageModel, FakeRecognizer, LoudnessDetector, fake_speech_models, run_on_virtual_clock
+from tests.fakes import (
+    FakeLanguageModel,
+    FakeRecognizer,
+    InlineExecutor,
+    LoudnessDetector,
+    fake_speech_models,
+    run_on_virtual_clock,
+)
 from voice import events
 from voice.asr import EncoderWindow, Recognizer
 from voice.audio.codec import RECOGNITION_RATE, Samples
@@ -194,3 +204,51 @@ def test_a_long_session_neither_drifts_nor_grows(monkeypatch: pytest.MonkeyPatch
     assert recognizer.longest_s <= 20
     assert corrected <= 2
     assert max(peak_mb.values()) - min(peak_mb.values()) <= 30
+
+
+class SlowExecutor(InlineExecutor):
+    """Work takes 0.3 s on the loop's clock. Notes how much was under way at once."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        done, later = super().submit(fn, *args, **kwargs), Future[Any]()
+
+        def finish() -> None:
+            self.running -= 1
+            later.set_result(done.result())
+
+        asyncio.get_running_loop().call_later(0.3, finish)
+        return later
+
+
+def test_the_captions_of_several_speakers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voice.session.SpeechDetector", LoudnessDetector)
+    executor, partials = SlowExecutor(), [0, 0, 0]
+
+    async def talk() -> None:
+        models = replace(fake_speech_models(ReadingRecognizer()), recognition_executor=executor)
+        rules = TurnRules(caption_timing(Timing()), create_response=False)
+        settings = SessionSettings(rules=rules, word_details=True, captions=True, read_ahead=False)
+
+        def new_session(number: int) -> VoiceSession:
+            def on_event(event: events.SessionEvent) -> None:
+                partials[number] += isinstance(event, events.PartialTranscript)
+
+            return VoiceSession(FakeLanguageModel(), models, on_event, settings, asyncio.get_running_loop().time)
+
+        sessions = [new_session(number) for number in range(len(partials))]
+        audio = np.full(9 * RECOGNITION_RATE, 0.3, np.float32)
+        for start in range(0, len(audio), RECOGNITION_RATE // 50):
+            for session in sessions:
+                session.append(audio[start : start + RECOGNITION_RATE // 50], RECOGNITION_RATE)
+            await asyncio.sleep(0.02)
+        for session in sessions:
+            await session.close()
+
+    run_on_virtual_clock(talk)
+    assert executor.most == 1
+    assert sum(partials) > 25 and max(partials) - min(partials) <= 2

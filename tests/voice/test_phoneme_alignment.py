@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import numpy as np
 import pytest
 
 from voice import phoneme_alignment
-from voice.phoneme_alignment import SOUNDS, aligned, sound_classes
+from voice.phoneme_alignment import SOUNDS, _best_ends, aligned, sound_classes
 from voice.pronunciation import Pronunciation
 
 RATE = 22_050
@@ -51,6 +53,27 @@ def test_a_space_without_a_pause_takes_a_little_of_both_words(monkeypatch: pytes
     assert found.lengths is not None
     _, before, space, after, _ = found.lengths * 1000 / RATE
     assert space == pytest.approx(42) and before + space + after == pytest.approx(1000, abs=30)
+
+
+@pytest.mark.parametrize("states", [[0, 3, 0, 5, 0], [3, 5, 2], [0, 4], [4, 0, 6], [2], [0]])
+def test_the_best_path_is_the_best_of_all_paths(states: list[int]) -> None:
+    length, frames = 6, np.linspace(2.0, 4.0, len(SOUNDS), dtype=np.float32)
+    scores = np.random.default_rng(len(states)).normal(0, 2, (length, len(SOUNDS))).astype(np.float32)
+
+    def score(ends: tuple[int, ...]) -> float:
+        total, start = 0.0, 0
+        for state, end in zip(states, ends, strict=True):
+            if end > start:
+                total += scores[start:end, state].sum() + (end - start - 1) * np.log1p(-1 / frames[state])
+                total += np.log(1 / frames[state])
+            elif state:
+                return -np.inf
+            start = end
+        return total
+
+    paths = combinations_with_replacement(range(length + 1), len(states) - 1)
+    best = max(((*path, length) for path in paths), key=score)
+    assert tuple(_best_ends(scores, np.array(states), frames)) == best
 
 
 @pytest.mark.parametrize("symbols", [[], ["^", "$"], ["ˈ"], list("^sasasasa$")])

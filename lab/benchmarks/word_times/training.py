@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from voice.phoneme_alignment import HOP, SOUNDS, Floats, features, sound_classes
+from voice.phoneme_alignment import FRAMES_PER_S, SOUNDS, Floats, features, sound_classes
 from voice.pronunciation import Pronunciation
 
 _HIDDEN, _EPOCHS, _BATCH, _RATE, _DECAY = 64, 20, 512, 2e-3, 1e-4
@@ -67,7 +67,7 @@ def _labelled(spoken: Pronunciation, rate: int) -> tuple[Floats, NDArray[np.int6
 def _stretches(spoken: Pronunciation, rate: int) -> list[tuple[float, float, int]]:
     """Where each sound is, in frames, and its class. Signs of stress and length belong to the sound next to them."""
     assert spoken.lengths is not None
-    ends = np.cumsum(spoken.lengths) / rate * 16_000 / HOP
+    ends = np.cumsum(spoken.lengths) / rate * FRAMES_PER_S
     stretches: list[tuple[float, float, int]] = []
     start = 0.0
     for end, classes in zip(ends.tolist(), sound_classes(spoken.symbols), strict=True):

@@ -120,3 +120,30 @@ def test_a_response_says_when_its_words_are_spoken_and_which_shapes_the_mouth_ha
     audio_ms = sum(len(b64decode(event["delta"])) for event in of_type(client, "response.output_audio.delta")) / 48
     assert words[-1]["end_ms"] == pytest.approx(audio_ms, abs=1)
     assert not of_type(hold_conversation(one_turn), "rejoinder.visemes")
+
+
+def test_an_interruption_cuts_the_times_where_it_cuts_the_words() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(include=["rejoinder.words", "rejoinder.visemes"])
+        client.language_model.words = [f" word{n}." for n in range(60)]
+        client.language_model.seconds_per_word = 0.1
+        await client.speak(1.0, 0.5)
+        await client.speak(2.0, 0.0)
+        await client.speak(0.5, 0.5)
+        await client.speak(0.2, 0.0)
+        item_id = client.last("response.output_item.done")["item"]["id"]
+        await client.send("conversation.item.retrieve", item_id=item_id)
+
+    client = hold_conversation(scenario)
+    done = client.last("response.done")["response"]
+    assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "turn_detected")
+    interrupted = [n for n, kind in enumerate(client.types()) if kind == "input_audio_buffer.speech_started"][1]
+    timed = [
+        n for n, event in enumerate(client.events) if event.get("response_id") == done["id"] and "item_id" in event
+    ]
+    kinds = {client.types()[n] for n in timed if n > interrupted}
+    assert not kinds & {"rejoinder.words", "rejoinder.visemes"}
+    sent = [client.events[n] for n in timed if client.types()[n] == "rejoinder.words"]
+    words = [word["word"] for event in sent for word in event["words"]]
+    kept = client.last("conversation.item.retrieved")["item"]["content"][0]["transcript"].split()
+    assert 0 < len(kept) <= len(words) < 60 and kept == words[: len(kept)]
