@@ -36,6 +36,8 @@ class GpuMemory:
         adapter: the adapter that drafts where there is no drafter.
         conversation: keys and values of a conversation of `TOKENS` tokens.
         workspace: results between the kernels of the largest step, which all graphs share.
+        logits: those of the largest step that chooses tokens, with what its kernel needs beside them: masks, and random
+            numbers.
     """
 
     layers: int
@@ -45,11 +47,12 @@ class GpuMemory:
     adapter: int
     conversation: int
     workspace: int
+    logits: int
 
     def total(self, conversations: int) -> int:
         """With a drafter, and room for some conversations; one slot more is nobody's."""
         weights = self.layers + self.embedding + self.output + self.drafter
-        return weights + self.workspace + (conversations + 1) * self.conversation
+        return weights + self.workspace + self.logits + (conversations + 1) * self.conversation
 
 
 def gpu_memory(model: Model, *, stored: bool = True) -> GpuMemory:
@@ -65,6 +68,11 @@ def gpu_memory(model: Model, *, stored: bool = True) -> GpuMemory:
         decoder = with_stored_weights(decoder)
     head = meta_drafter(decoder)
     capacity = slot_capacity(TOKENS, _DRAFTS, _COPIES, branches=False)
+    step, choosing = (
+        recorded_step(decoder, _DRAFTS, CONVERSATIONS, head=head, context=TOKENS, choosing=choosing)
+        for choosing in (False, True)
+    )
+    (choose,) = (launch for launch in choosing.launches if launch.name == "choose")
     return GpuMemory(
         _layers(decoder),
         table.nbytes,
@@ -72,7 +80,8 @@ def gpu_memory(model: Model, *, stored: bool = True) -> GpuMemory:
         head.nbytes,
         num_bytes(meta_adapter(config, dtype, _RANK, _DRAFTS).layers),
         2 * config.layers * config.kv_heads * capacity * config.head_dim * dtype.itemsize,
-        recorded_step(decoder, 1, CONVERSATIONS, head=head, context=TOKENS).workspace,
+        step.workspace,
+        num_bytes(choose.arguments),
     )
 
 
@@ -84,12 +93,12 @@ def _layers(decoder: Decoder) -> int:
 
 def main() -> None:
     """Print a table."""
-    print(f"| model | layers | embeddings | output head | drafter | conversation | workspace | 1, {CONVERSATIONS} |")
-    print("|---|---|---|---|---|---|---|---|")
+    names = "model | layers | embeddings | output head | drafter | conversation | workspace | logits"
+    print(f"| {names} | 1, {CONVERSATIONS} |\n|{'---|' * 9}")
     for model in MODELS:
         for kind, stored in (("stored", True), ("bfloat16", False)):
             m = gpu_memory(model, stored=stored)
-            parts = (m.layers, m.embedding, m.output, m.drafter, m.conversation, m.workspace)
+            parts = (m.layers, m.embedding, m.output, m.drafter, m.conversation, m.workspace, m.logits)
             totals = ", ".join(f"{m.total(count) / 1e9:.2f} GB" for count in (1, CONVERSATIONS))
             print(f"| {model.name}, {kind} | {' | '.join(f'{part / 1e6:,.0f} MB' for part in parts)} | {totals} |")
         print(f"| {model.name}'s adapter in place of the drafter | {m.adapter / 1e6:,.0f} MB |")

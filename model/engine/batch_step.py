@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.decode.device_steps import MAX_TOP
 from model.decode.verify import verification_mask
-from model.engine.cuda_step import CapturedFunction, can_capture
+from model.engine.cuda_step import CapturedFunction
 from model.engine.device_state import CONFIDENCE_UNIT, DeviceState
 from model.engine.fused_bookkeeping import Begun, FusedBookkeeping, Launch
 from model.engine.token_choice import TokenChoice
@@ -117,7 +117,7 @@ class BatchStep:
         """
         self._captured(bucket)()
         result, scores = (part.to("cpu", non_blocking=True, copy=True) for part in (self._result, self._scores))
-        if not can_capture(self._decoder.device):
+        if self._decoder.device.type != "cuda":
             return result, scores, None
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record()

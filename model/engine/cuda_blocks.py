@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.architectures import DiffusionConfig
-from model.engine.cuda_step import CapturedFunction
+from model.engine.cuda_step import CapturedFunction, all_captured
 from model.nn.adapter import Adapter
 from model.nn.attention import denoising_mask, text_mask
 from model.nn.decoder import Decoder
@@ -63,6 +63,9 @@ class CapturedBlocks:
 
     def warm_up(self) -> None:
         """Capture every graph, so that no response waits for it."""
+        all_captured(self._capture)
+
+    def _capture(self) -> None:
         pool = None
         for block_pass in reversed(self._passes.values()):  # the largest comes first: later ones reuse its memory
             pool = block_pass.function.capture(pool)

@@ -26,7 +26,7 @@ from model.decode.draft import Draft
 from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
-from model.engine.cuda_step import can_capture
+from model.engine.cuda_step import all_captured, can_capture, first_line
 from model.engine.dependent_launch import replay_agrees
 from model.engine.device_state import DeviceState, read_result
 from model.engine.token_choice import TokenChoice, forbidden_token, read_scores
@@ -248,13 +248,22 @@ class CUDAGraphRunner:
 
     def warm_up(self) -> None:
         """Capture every graph, so that no response waits for it, and choose the number of drafts for each size of a
-        batch from the time that the replayed steps take."""
+        batch from the time that the replayed steps take. If that fails, the same steps run without being captured."""
         if not can_capture(self._decoder.device):
+            if operations := self._dependent_operations:
+                operations.dependent = False  # only replays show that they may be
             return
-        pool = None
         self._check_bookkeeping()
         self._check_choice()
         self._check_dependent_launch()
+        if not all_captured(self._capture):
+            self._steps.clear()
+            self.num_drafts = dict.fromkeys(self.sizes, self.state.max_drafts)
+            for part in self.state.parts:  # fails if CUDA cannot be used after this
+                part.zero_()
+
+    def _capture(self) -> None:
+        pool = None
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
@@ -279,7 +288,7 @@ class CUDAGraphRunner:
                 for bucket in reversed(self.buckets):
                     pool = self.batch_step(size, self.num_drafts[size], choosing=True).capture(bucket, pool)
         except Exception as problem:  # of Triton, its compiler, the driver, or too little memory
-            reason = _first_line(problem)
+            reason = first_line(problem)
             _log.warning("grammars, sampling and log probabilities are not captured, so they take longer: %s", reason)
             self.choice = None
             self._steps = {key: step for key, step in self._steps.items() if not key[2]}
@@ -307,10 +316,15 @@ class CUDAGraphRunner:
         ):
             self.choice.launch = None
 
+    @property
+    def _dependent_operations(self) -> Any:
+        """The kernels of its forward pass if they may overlap."""
+        return self._operations if getattr(self._operations, "dependent", False) else None
+
     def _check_dependent_launch(self) -> None:
         """Start kernels one after the other if steps whose kernels overlap fail, or compute something else here."""
-        operations: Any = self._operations
-        if not getattr(operations, "dependent", False):
+        operations = self._dependent_operations
+        if operations is None:
             return
         step = self.batch_step(1, self.state.max_drafts)
         if not _agrees(
@@ -430,13 +444,9 @@ def _agrees(check: Callable[[], bool], otherwise: str, difference: str) -> bool:
             return True
         reason = difference
     except Exception as problem:
-        reason = _first_line(problem)
+        reason = first_line(problem)
     _log.warning("%s: %s", otherwise, reason)
     return False
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
 def _powers_of_two(smallest: int, end: int) -> list[int]:

@@ -1,7 +1,9 @@
-"""A function of fixed shapes as a CUDA graph. Where there is no GPU it is called instead of replayed."""
+"""A function of fixed shapes as a CUDA graph. Where it is not captured it is called instead of replayed."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +11,36 @@ import torch
 
 from model.nn.device import is_amd
 
+_log = logging.getLogger("rejoinder.model")
+
 _WARM_UP_RUNS = 2
 """Calls before capturing, in which libraries choose their kernels and allocate workspaces, which a capture cannot."""
 
 
 def can_capture(device: torch.device) -> bool:
-    """Whether functions on a device are captured. AMD's graphs were never tried."""
-    return device.type == "cuda" and not is_amd()
+    """Whether functions on a device are captured: not with `REJOINDER_CUDA_GRAPHS=0`. AMD's graphs were never tried."""
+    return device.type == "cuda" and not is_amd() and os.environ.get("REJOINDER_CUDA_GRAPHS") != "0"
+
+
+def all_captured(capture: Callable[[], object]) -> bool:
+    """Whether a call captures its functions. If it fails, a warning says why; those that have no graph are called.
+
+    Raises:
+        OutOfMemoryError: there is too little memory, which calls would need, too.
+    """
+    try:
+        capture()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as problem:  # of Triton, its compiler or the driver
+        _log.warning("steps cannot be captured here, so each starts hundreds of kernels: %s", first_line(problem))
+        return False
+    return True
+
+
+def first_line(problem: Exception) -> str:
+    """What an exception says, or its name."""
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
 class CapturedFunction:
@@ -57,9 +82,8 @@ class CapturedFunction:
 
     @torch.inference_mode()
     def __call__(self) -> None:
-        """Run it. On a GPU it must have been captured, and has not ended when this returns."""
-        if self._on_gpu:
-            assert self._graph is not None
-            self._graph.replay()
-        else:
+        """Run it. On a GPU it has not ended when this returns."""
+        if self._graph is None:
             self._function()
+        else:
+            self._graph.replay()

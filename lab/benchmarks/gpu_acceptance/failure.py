@@ -1,18 +1,21 @@
 """A planted error inside a kernel: every request must fail with a clear message, and the engine must end. The error
-makes the device unusable for this process, so nothing else can be checked here."""
+makes the device unusable for this process, so nothing else can be checked here. A CPU only passes for unusable."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from lab.benchmarks.gpu_acceptance.answers import HANG_S, answer, holds, running
 from lab.benchmarks.gpu_acceptance.context import Context
 from lab.benchmarks.gpu_acceptance.random_models import TINY, random_model
+from model.engine import engine as engine_module
 from model.engine.conversation import Conversation
 from model.engine.engine import DeviceFailed, Engine
 from model.engine.loader import LoadedModel
@@ -32,7 +35,9 @@ def planted_error(context: Context) -> dict[str, Any]:
         table = torch.zeros(4, device=model.decoder.device)
         return float(table[torch.tensor([1 << 20], device=model.decoder.device)].sum())
 
-    with running(random_model(TINY, context.device, "float32"), max_slots=2) as engine:
+    failed = patch.object(engine_module, "device_failed", lambda device: True)
+    model = random_model(TINY, context.device, "float32")
+    with nullcontext() if context.on_gpu else failed, running(model, max_slots=2) as engine:
         outcomes = asyncio.run(asyncio.wait_for(_outcomes(engine, read_outside), HANG_S))
         holds(all(isinstance(o, DeviceFailed) for o in outcomes), lambda: f"requests ended with {outcomes}")
         holds(engine.failure.done(), lambda: "the engine did not end")

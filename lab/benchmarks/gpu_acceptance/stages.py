@@ -19,7 +19,6 @@ class Stage:
     Attributes:
         module, function: what runs it, in this package.
         deadline_s: it is killed after this time.
-        on_cpu: whether it can run without a GPU.
         arguments: of the function, after the context.
         compiles: whether it compiles kernels, also on a CPU; otherwise Triton interprets them there.
     """
@@ -28,7 +27,6 @@ class Stage:
     module: str
     function: str
     deadline_s: float
-    on_cpu: bool = True
     arguments: tuple[int, ...] = field(default=())
     compiles: bool = False
 
@@ -39,13 +37,13 @@ PARTS = {
         Stage("machine", "machine", "run", 60),
         Stage("correctness", "correctness", "run", 150),
         Stage("kernels", "kernels", "run", 100),
-        Stage("failure", "failure", "run", 45, on_cpu=False),
+        Stage("failure", "failure", "run", 45),
         Stage("speed-0.5b", "speed", "run_small", 90),
-        Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
+        Stage("speed-1.5b", "speed", "run_large", 90),
         Stage("crowds", "crowds", "run", 150),
         Stage("blocks", "blocks", "run", 60),
         Stage("conversion", "conversion", "run", 90),
-        Stage("sanitizer", "sanitizer", "run", 120, on_cpu=False),
+        Stage("sanitizer", "sanitizer", "run", 120),
     ),
     "models": (
         Stage("weights", "weights", "run", 150),

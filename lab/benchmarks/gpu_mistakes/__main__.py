@@ -1,9 +1,10 @@
 """Whether the check at the start accepts the kernels and rejects each mistake, with two layers, a part of the head and
 the block drafter of a real model at full width, in Triton's interpreter. Takes some minutes of a CPU core.
 
-    python -m lab.benchmarks.gpu_mistakes [--model qwen2.5-coder-0.5b] [--layers 1 2]
+    python -m lab.benchmarks.gpu_mistakes [--model qwen2.5-coder-0.5b] [--layers 1 2] [--out FILE]
 
-Prints a row for each mistake, and exits with 1 if right kernels are rejected or a wrong one is accepted.
+Prints a row for each mistake, and exits with 1 if right kernels are rejected or a wrong one is accepted. With `--out`
+rows are kept in a file, and those that it has are not run again: delete it when a kernel has changed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.triton_operations import TritonOperations
 
 _CONVERSATIONS, _DRAFTS = 16, 4
+_ACCEPTED = "accepted"
 
 
 class _Reasons(logging.Handler):
@@ -50,6 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.gpu_mistakes")
     parser.add_argument("--model", default="qwen2.5-coder-0.5b")
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--out", type=Path, help="file of the rows, from which an interrupted run goes on")
     arguments = parser.parse_args()
     path = ModelStore(hub=False).locate(arguments.model)
     decoder = real_layers(path, arguments.layers)
@@ -65,17 +68,31 @@ def main() -> int:
         return selected_drafter(drafting, drafter, OneDrafterKernel(name), _CONVERSATIONS, _DRAFTS) is not None
 
     print("| kernel | mistake | the check | s |\n|---|---|---|---|", flush=True)
-    failed = 0
+    failed, known = 0, _known(arguments.out)
     with _kept_weights(), tempfile.TemporaryDirectory() as folder:
         for operation, mistake, accepts in _cases(accepts_pass, accepts_drafter):
-            began, reasons.text = time.perf_counter(), "accepted"
-            with mistaken(mistake, Path(folder)) if mistake else nullcontext():
-                accepted = accepts(operation)
-            failed += accepted != (mistake is None)
-            row = (operation or "all of layers and head", mistake or "none", reasons.text)
-            print(f"| {' | '.join(row)} | {time.perf_counter() - began:.0f} |", flush=True)
+            case = f"| {operation or 'all of layers and head'} | {mistake or 'none'} |"
+            row, began, reasons.text = known.get(case, ""), time.perf_counter(), _ACCEPTED
+            if not row:
+                with mistaken(mistake, Path(folder)) if mistake else nullcontext():
+                    accepted = accepts(operation)
+                verdict = _ACCEPTED if accepted else reasons.text
+                row = f"{case} {verdict} | {time.perf_counter() - began:.0f} |"
+                if arguments.out:
+                    with arguments.out.open("a", encoding="utf-8") as file:
+                        print(row, file=file)
+            failed += row.startswith(f"{case} {_ACCEPTED} |") != (mistake is None)
+            print(row, flush=True)
     print(f"{failed} wrong verdicts")
     return 1 if failed else 0
+
+
+def _known(path: Path | None) -> dict[str, str]:
+    """The rows of a run before this one, by their first two columns."""
+    if path is None or not path.exists():
+        return {}
+    rows = path.read_text(encoding="utf-8").splitlines()
+    return {"|".join((*row.split("|")[:3], "")): row for row in rows if row.endswith(" |")}
 
 
 def _cases(

@@ -61,7 +61,8 @@ def test_every_check_of_the_kernels_that_needs_no_gpu_holds(
 ) -> None:
     results = _results(_run("kernels", tmp_path, little_more_than_torch), tmp_path, "kernels")
     assert list(results) == [
-        "compile", "machine", "correctness", "kernels", "speed-0.5b", "crowds", "blocks", "conversion",
+        "compile", "machine", "correctness", "kernels", "failure", "speed-0.5b", "speed-1.5b", "crowds", "blocks",
+        "conversion", "sanitizer",
     ]  # fmt: skip
     assert sum(result["held"] is True for stage in results.values() for result in stage) >= 20
 

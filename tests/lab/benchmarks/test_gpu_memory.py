@@ -26,7 +26,12 @@ def test_memory_is_that_of_the_shapes_and_the_guide_says_it(model: Model) -> Non
     assert bfloat16.output == memory.embedding and memory.layers < 0.4 * bfloat16.layers
     largest = 2 * CONVERSATIONS * 2 * c.intermediate
     assert memory.workspace > largest  # at least what goes from gate and up to down
-    parts = (memory.layers, memory.embedding, memory.output, memory.drafter, memory.conversation, memory.workspace)
+    logits = 4 * CONVERSATIONS * (4 + 1) * c.vocab_size  # float32, of each token and each of four drafts
+    assert logits < memory.logits < 1.05 * logits
+    parts = (
+        memory.layers, memory.embedding, memory.output, memory.drafter, memory.conversation, memory.workspace,
+        memory.logits,
+    )  # fmt: skip
     totals = ", ".join(f"{memory.total(count) / 1e9:.2f} GB" for count in (1, CONVERSATIONS))
     row = f"| {model.name}, stored | {' | '.join(f'{part / 1e6:,.0f} MB' for part in parts)} | {totals} |"
     assert row in GUIDE.read_text(encoding="utf-8"), row

@@ -67,13 +67,12 @@ def _stream(stream: object) -> Iterator[None]:
 def use_recorded_graphs(patch: pytest.MonkeyPatch) -> type[RecordedGraph]:
     """Capture on the CPU, too, until the patch ends. Returns the class that counts captures and replays."""
     stream = SimpleNamespace(wait_stream=lambda other: None)
-    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
     RecordedGraph.num_captured = RecordedGraph.num_replayed = 0
-    for module in ("cuda_step", "batch_step", "cuda_graph"):
+    for module in ("cuda_step", "cuda_graph"):
         patch.setattr(f"model.engine.{module}.can_capture", lambda device: True)
     for name, fake in (
         ("CUDAGraph", RecordedGraph), ("graph", _capture), ("stream", _stream), ("Stream", lambda: stream),
-        ("current_stream", lambda: stream), ("Event", lambda: event), ("synchronize", lambda: None),
+        ("current_stream", lambda: stream), ("synchronize", lambda: None),
     ):  # fmt: skip
         patch.setattr(torch.cuda, name, fake)
     return RecordedGraph

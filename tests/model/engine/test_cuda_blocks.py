@@ -16,7 +16,7 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.effort import schedule_for_effort
 from model.engine.conversation import Conversation
 from model.engine.cuda_blocks import CapturedBlocks
-from model.engine.cuda_step import CapturedFunction
+from model.engine.cuda_step import CapturedFunction, all_captured
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter, random_adapter
@@ -95,6 +95,19 @@ def test_a_function_is_captured_once_and_replayed_on_the_same_memory(monkeypatch
     function()
     assert calls == 3 and graphs.num_replayed == 2
     assert (float(count), float(doubled)) == (5, 10)
+
+
+def test_a_function_that_cannot_be_captured_is_called(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    graphs, count = use_recorded_graphs(monkeypatch), torch.zeros(1)
+    function = CapturedFunction(lambda: count.add_(1) and None, torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "graph", lambda *arguments, **options: 1 / 0)
+    assert not all_captured(function.capture)
+    assert "steps cannot be captured here, so each starts hundreds of kernels: division by zero" in caplog.text
+    count.zero_()
+    function()
+    assert float(count) == 1 and not graphs.num_replayed
 
 
 @pytest.mark.parametrize("family", ["sdar", "fast-dllm-v2", "i-dlm"])

@@ -13,6 +13,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -203,6 +205,50 @@ async def test_replayed_steps_commit_the_same_text(
         assert graphs.num_replayed - started > 60
     finally:
         replaying.close()
+
+
+@pytest.mark.parametrize("captured", [0, 1, 7])
+async def test_where_steps_cannot_be_captured_they_run_all_the_same(
+    varied_qwen2: Path, engine: Engine, captured: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first capture fails, or a later one: of the first six steps, or after their drafts were chosen."""
+    graphs = use_recorded_graphs(monkeypatch)
+    record = torch.cuda.graph
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if graphs.num_captured == captured:
+            raise RuntimeError("operation not permitted when stream is capturing\nwith a long trace")
+        return record(*arguments, **options)
+
+    monkeypatch.setattr(torch.cuda, "graph", fail)
+    monkeypatch.setitem(engine_module._MAX_SLOTS, "cpu", 2)
+    base = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 2, seed=3)
+    without = Engine(lambda: replace(base, adapter=adapter), cuda_graphs=True)
+    try:
+        turn, replayed = Message("user", "hello to you"), graphs.num_replayed
+        (text,) = await at_the_same_time(without, collect_progress(Conversation(without), SYSTEM, turn, max_tokens=24))
+        expected = await collect_progress(Conversation(engine), SYSTEM, turn, max_tokens=24)
+        assert committed_text(text) == committed_text(expected)
+        assert without._runner is not None and set(without._runner.num_drafts.values()) == {2}
+        assert graphs.num_captured == captured and graphs.num_replayed == replayed
+        (message,) = [one for one in caplog.messages if "captured" in one]
+        assert message.startswith("steps cannot be captured here") and message.endswith("stream is capturing")
+    finally:
+        without.close()
+
+
+def test_the_host_waits_for_results_that_a_gpu_copies_whether_its_steps_are_captured_or_not(
+    tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AMD's are not, and their copies to the host do not wait either."""
+    recorded = list[str]()
+    runner = new_runner(Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32"), None, 0, 100)
+    step = runner.batch_step(1, 0)
+    assert step.launch(runner.buckets[-1])[2] is None
+    monkeypatch.setattr(step._decoder, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: recorded.append("result")))
+    assert step.launch(runner.buckets[-1])[2] is not None and recorded == ["result"]
 
 
 async def test_conversations_share_the_steps_of_the_device(crowd: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

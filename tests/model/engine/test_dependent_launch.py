@@ -39,6 +39,14 @@ class Failing(Overlapping):
         return super().gate_up(*arguments)
 
 
+def new_runner(model: Path, operations: Overlapping) -> CUDAGraphRunner:
+    decoder = Decoder(open_checkpoint(model), CPU, "float32")
+    slab = KeyValueSlab(decoder.config, decoder.dtype, CPU, 1, slot_capacity(200, 1, 2))
+    runner = CUDAGraphRunner(decoder, random_adapter(decoder.config, 4, 1, seed=0), 1, slab, 2, operations)
+    operations.dependent = True  # after the check of one kernel at a time
+    return runner
+
+
 @pytest.mark.parametrize(
     ("operations", "reason"),
     [(Overlapping(0.0), None), (Overlapping(0.5), "their results differ"), (Failing(0.0), "operation not permitted")],
@@ -51,13 +59,16 @@ def test_kernels_overlap_where_replayed_steps_agree(
     reason: str | None,
 ) -> None:
     use_recorded_graphs(monkeypatch)
-    decoder = Decoder(open_checkpoint(tiny_qwen2), CPU, "float32")
-    slab = KeyValueSlab(decoder.config, decoder.dtype, CPU, 1, slot_capacity(200, 1, 2))
-    runner = CUDAGraphRunner(decoder, random_adapter(decoder.config, 4, 1, seed=0), 1, slab, 2, operations)
-    operations.dependent = True  # after the check of one kernel at a time
+    runner = new_runner(tiny_qwen2, operations)
     with caplog.at_level(logging.WARNING, "rejoinder.model"):
         runner.warm_up()
     assert operations.dependent == (reason is None)
     assert not any(part[:-1].any() for part in runner.state.parts)  # the last slot is nobody's
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [str(reason) in message for message in warnings] == ([] if reason is None else [True])
+
+
+def test_kernels_do_not_overlap_in_steps_that_are_not_captured(tiny_qwen2: Path) -> None:
+    operations = Overlapping(0.0)
+    new_runner(tiny_qwen2, operations).warm_up()
+    assert not operations.dependent

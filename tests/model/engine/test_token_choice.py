@@ -230,7 +230,6 @@ def test_the_text_is_that_of_the_eager_path(model: LoadedModel, monkeypatch: pyt
                     assert len(one.top) == len(other.top)
                     assert [v for _, v in one.top] == pytest.approx([v for _, v in other.top], abs=1e-3)
     assert equal == CASES and steps[True] > 200 and steps[False] > 5 and committed[True] > 500
-    print(steps, committed)
 
 
 async def test_replayed_steps_choose_what_the_eager_path_does(

@@ -64,6 +64,8 @@ def test_an_older_gpu_is_used_if_it_is_named(monkeypatch: pytest.MonkeyPatch, ca
     assert find_device("cuda") == GPU
     assert "cuda has no bfloat16: the language model runs in float32 and plain PyTorch" in caplog.text
     assert gpu_operations(GPU) is None and can_capture(GPU)
+    monkeypatch.setenv("REJOINDER_CUDA_GRAPHS", "0")
+    assert not can_capture(GPU)
 
 
 def test_amds_gpu_is_used_only_if_it_is_named_and_runs_plain_pytorch(
