@@ -46,7 +46,7 @@ class CallMargins:
             )
         lowered = self._lowered(allowed, written)
         if lowered is not None:
-            tokens = torch.from_numpy(unpacked(lowered, len(logits)))
+            tokens = torch.from_numpy(np.flatnonzero(unpacked(lowered, len(logits))))
             logits[tokens.to(logits.device)] -= self._thresholds.optional
         mask_logits(logits, allowed)
 

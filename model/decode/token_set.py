@@ -27,6 +27,16 @@ def unpacked(tokens: TokenSet, vocabulary: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(tokens, bitorder="little", count=vocabulary).view(np.bool_)
 
 
+_LIMITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], 1, bitorder="little"), np.inf, -np.inf)
+_LIMITS = _LIMITS.astype(np.float32)
+"""[256, 8], by byte: infinity for each token that is in a set, and minus infinity for the others."""
+
+
+def limits(tokens: TokenSet, vocabulary: int) -> npt.NDArray[np.float32]:
+    """The largest logit that each token may have: [vocabulary], infinity if it is in a set, else minus infinity."""
+    return _LIMITS.take(tokens, 0).reshape(-1)[:vocabulary]
+
+
 def contains(tokens: TokenSet, token: int) -> bool:
     """Whether a token is in a set."""
     return bool(tokens[token >> 3] >> (token & 7) & 1)
