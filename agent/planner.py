@@ -26,7 +26,7 @@ from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import THINKING_PHRASE, answer
 from agent.program.values import BadProgram, Duration, local_time
-from agent.quotation import is_quoted
+from agent.quotation import is_quoted, may_be_quoted
 from agent.reasoning.reasoner import Reasoner, ReasoningEffort, with_conclusion
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
@@ -192,7 +192,7 @@ class Planner:
                     async with aclosing(_call_or_question(replies) if is_refused else replies) as replying:  # type: ignore[type-var]
                         async for answered in replying:
                             ended = answered.finished
-                            if held or self._may_be_quoted(decision.do, answered):
+                            if held or self._may_be_quoted(turn, decision.do, answered):
                                 held.append(answered)
                             else:
                                 yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
@@ -294,12 +294,13 @@ class Planner:
             async for progress in replying:
                 yield progress
 
-    def _may_be_quoted(self, ask: Ask, progress: Progress) -> bool:
-        """Whether there is a call that changes something, of a function that no program calls. A program shows whether
-        the user only dictates it."""
+    def _may_be_quoted(self, turn: Turn, ask: Ask, progress: Progress) -> bool:
+        """Whether there is a call that changes something, of a function that no program calls, and the user may only
+        dictate it. A program shows whether they do."""
         if self.runs is None or ask.task != "maybe":
             return False
-        traits = [self.runs.tools.traits(delta.name) for delta in progress.tool_calls]
+        named = [delta.name for delta in progress.tool_calls if may_be_quoted(delta.name, turn.said)]
+        traits = [self.runs.tools.traits(name) for name in named]
         return any(one is None or not one.read_only for one in traits)
 
     def _keeps_quoted(self, turn: Turn, held: Sequence[Progress], program: str) -> bool:

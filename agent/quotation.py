@@ -9,6 +9,9 @@ from collections.abc import Collection
 _LEAST = 4
 """Characters that related words share: "unlock", "unlocked"."""
 
+_OUTER = 2
+"""Words that precede a text that is dictated."""
+
 
 def is_quoted(function: str, said: str, texts: Collection[str]) -> bool:
     """Whether the words of a function's name occur in what the user said only within texts that another call keeps.
@@ -20,8 +23,15 @@ def is_quoted(function: str, said: str, texts: Collection[str]) -> bool:
     """
     inside = Counter(_words(" ".join(texts)))
     outside = Counter(_words(said)) - inside
-    named = _words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))
+    named = _words_of(function)
     return _mention(named, inside) and not _mention(named, outside)
+
+
+def may_be_quoted(function: str, said: str) -> bool:
+    """Whether `is_quoted` may hold for some text: one that is kept follows a verb and what it is ("write down", "note
+    that"), so the function is named after two words, and not in them."""
+    words, named = _words(said), _words_of(function)
+    return _mention(named, words[_OUTER:]) and not _mention(named, words[:_OUTER])
 
 
 def _mention(named: Collection[str], words: Collection[str]) -> bool:
@@ -31,6 +41,10 @@ def _mention(named: Collection[str], words: Collection[str]) -> bool:
 def _are_related(one: str, other: str) -> bool:
     shorter, longer = sorted((one, other), key=len)
     return one == other or (len(shorter) >= _LEAST and longer.startswith(shorter))
+
+
+def _words_of(function: str) -> list[str]:
+    return _words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))
 
 
 def _words(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.quotation import is_quoted
+from agent.quotation import is_quoted, may_be_quoted
 from tests.agent.test_planner import Setup, calls, setup  # noqa: F401
 from tests.fakes import run_on_virtual_clock
 
@@ -32,6 +32,20 @@ from tests.fakes import run_on_virtual_clock
 )
 def test_a_call_is_quoted_if_only_the_kept_text_names_it(function: str, said: str, text: str, quoted: bool) -> None:
     assert is_quoted(function, said, [text]) == quoted
+
+
+@pytest.mark.parametrize(
+    ("said", "may_be"),
+    [
+        ("Unlock the door.", False),
+        ("Please unlock the door.", False),
+        ("Write down: unlock the door.", True),
+        ("Remember to unlock the door.", True),
+        ("Open up for the plumber.", False),
+    ],
+)
+def test_only_what_is_named_after_two_words_may_be_dictated(said: str, may_be: bool) -> None:
+    assert may_be_quoted("unlock_door", said) == may_be
 
 
 PAYING = ("pay", '{"euros": 50}')
