@@ -37,7 +37,7 @@ _ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
     "high": (("program", "steps", "steps", "steps"), ("program", "steps", "steps", "steps", "steps", "steps")),
 }
 """The samples of each round. Another round is begun if the one before has not decided. One sample decides at `low`. An
-option is worked out by steps alone."""
+option takes as many steps, at least two."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
 
@@ -125,7 +125,9 @@ class Reasoner:
         if kind == "text":
             return None
         found: list[Sample] = []
-        rounds = [[one for one in each if kind == "number" or one == "steps"] for each in _ROUNDS[self._effort]]
+        rounds = _ROUNDS[self._effort]
+        if kind == "option":
+            rounds = [["steps"] * max(2, len(methods)) for methods in rounds]
         for number, methods in enumerate(rounds, 1):
             later = sum(map(len, rounds[number:]))
             if "steps" in methods and not self._begun["steps"]:  # all samples share what is read here
@@ -133,7 +135,7 @@ class Reasoner:
             await self._round(methods, kind, found, later)
             if _is_decided(found, later) or (found and self._effort == "low"):
                 break
-        return _majority(found, 1 if self._effort == "low" else 2)
+        return _majority(found, 1 if kind == "number" and self._effort == "low" else 2)
 
     async def _round(self, methods: Sequence[Method], kind: Kind, found: list[Sample], later: int) -> None:
         """Generate samples until they have decided, and add those that have an answer to `found`.
