@@ -172,7 +172,7 @@ def test_steps_that_are_wrong_again_and_again_are_given_up() -> None:
 
 
 def test_an_option_is_worked_out_by_steps_alone() -> None:
-    script = Script("option", {"steps": [steps("Yes"), steps("no"), steps("Yes.")] + [steps("yes")] * 5})
+    script = Script("option", {"steps": [steps("Yes"), steps("no"), steps("Yes.")] + [steps("yes")] * 7})
     conclusion = conclude(script, "high")
     assert conclusion is not None and conclusion.answer == "yes"
     assert {method_of(ask) for ask in samples_of(script)} == {"steps"}
