@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -24,7 +25,7 @@ from agent.program.evaluator import read_clock, run_program
 from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
 from agent.reasoning.equations import corrected
-from agent.reasoning.prompt import ANSWER, KINDS, Kind, Method, beginning, prompt, sample_grammar
+from agent.reasoning.prompt import KINDS, Kind, Method, beginning, prompt, sample_grammar
 from chat.types import Ask, Message
 
 _log = logging.getLogger("rejoinder.reasoning")
@@ -40,6 +41,9 @@ _ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
 option takes as many steps, at least two."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
+
+_VALUE = re.compile(r"-?(?:\d{1,2}:\d\d(?: ?[ap]m\b)?|\d[\d,]*(?:\.\d+)?)", re.IGNORECASE)
+"""A number or a time, as language models write them."""
 
 _MAX_CORRECTIONS = 4
 """Of one sample: with more wrong results it is worth nothing."""
@@ -166,7 +170,7 @@ class Reasoner:
         begin = text = beginning(method)
         until = corrected if method == "steps" else None
         for _ in range(1 + _MAX_CORRECTIONS):  # it is written on after a wrong result, with the right one
-            grammar = sample_grammar(method, kind, text)
+            grammar = sample_grammar(method, text)
             ask = Ask(read, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
             try:
                 written = await self._write(model, ask, until)
@@ -175,7 +179,7 @@ class Reasoner:
                 break
             if until is None or (fixed := until(written)) is None:
                 written = written.removeprefix(begin)
-                found = _program_answer(written) if method == "program" else _steps_answer(written)
+                found = _program_answer(written) if method == "program" else _steps_answer(written, kind)
                 return Sample(method, found, written)
             text = fixed
         return Sample(method, "", "")
@@ -215,17 +219,20 @@ def _program_answer(program: str) -> str:
         return ""
 
 
-def _steps_answer(steps: str) -> str:
-    """What the last line of steps says, as `_written` writes it."""
-    last = steps.rpartition(ANSWER)[2].strip(" .*\"'()").lower()
+def _steps_answer(steps: str, kind: Kind) -> str:
+    """What the steps end with, as `_written` writes it: what follows their last "answer", in any markup, or else their
+    last number."""
+    _, named, last = steps.lower().rpartition("answer")
+    if kind == "option":
+        return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()") if named else ""
+    after, anywhere = _VALUE.findall(last), _VALUE.findall(steps)
+    if not anywhere:
+        return ""
+    value = after[0] if named and after else anywhere[-1]
     try:
-        return _written(Fraction(last.replace(",", "")), local_time())
-    except ValueError:
-        pass
-    try:
-        return _written(read_clock(last), local_time()) if ":" in last else last
-    except BadProgram:
-        return last
+        return _written(read_clock(value) if ":" in value else Fraction(value.replace(",", "")), local_time())
+    except BadProgram:  # no time of day
+        return value
 
 
 def _written(value: Value, now: datetime) -> str:

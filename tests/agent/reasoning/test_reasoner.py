@@ -12,8 +12,8 @@ import pytest
 from agent.plan import Say
 from agent.planner import Planner
 from agent.program.speech import THINKING_PHRASE
-from agent.reasoning.prompt import EXAMPLES, KINDS, Method
-from agent.reasoning.reasoner import Conclusion, Reasoner, ReasoningEffort, with_conclusion
+from agent.reasoning.prompt import EXAMPLES, KINDS, Kind, Method
+from agent.reasoning.reasoner import Conclusion, Reasoner, ReasoningEffort, _steps_answer, with_conclusion
 from chat.progress import Progress
 from chat.types import Ask, Lark, Message
 from tests.agent.test_planner import LOCAL, NOW, SYSTEM, Steps
@@ -40,7 +40,7 @@ def method_of(ask: Ask) -> Method:
 
 def samples_of(script: Script) -> list[Ask]:
     """What was asked for samples, without the kind and what only reads the prompt."""
-    return [ask for ask in script.asks if ask.grammar is not None and ask.grammar != KINDS]
+    return [ask for ask in script.asks if ask.max_tokens != 1 and ask.grammar != KINDS]
 
 
 class ScriptedModel:
@@ -62,7 +62,7 @@ class ScriptedModel:
         given = script.samples[method][ask.variant]
         text, seconds = given if isinstance(given, tuple) else (given, 0.0)
         whole = f"number\n{text}" if method == "program" else text
-        if ask.grammar.source.startswith('start: "') and method == "steps":  # continues after a corrected result
+        if ask.grammar is not None and method == "steps":  # continues after a corrected result
             begin = ask.grammar.source.split('"')[1]
             whole = f"{begin}, as corrected.\nAnswer: {begin.rpartition(' ')[2]}"
         try:
@@ -198,6 +198,24 @@ def test_times_are_compared_as_times() -> None:
     )
     conclusion = conclude(script, "medium")
     assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("11:15", 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "found"),
+    [
+        ("number", "So it is 60 + 6 = 66.\n\n**Answer:** 34", "34"),
+        ("number", "### Answer\n\\[ \\boxed{1,200} \\]", "1200"),
+        ("number", "Answer: $34.50 (of 100)", "34.5"),
+        ("number", "It ends at 11:15.\n**Answer: 11:15 AM**", "11:15 am"),
+        ("number", "First 3, then 4, so he has 7 apples.", "7"),
+        ("number", "I do not know.", ""),
+        ("option", "Lea has more.\n\n**Answer:** Lea.", "lea"),
+        ("option", "Answer:\n`yes`\nbecause", "yes"),
+        ("option", "Lea has more.", ""),
+    ],
+)
+def test_the_answer_is_found_in_any_markup(kind: Kind, text: str, found: str) -> None:
+    assert _steps_answer(text, kind) == found
 
 
 def test_what_is_generated_is_counted_with_samples_that_are_given_up() -> None:
