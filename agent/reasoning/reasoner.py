@@ -223,12 +223,12 @@ def _steps_answer(steps: str, kind: Kind) -> str:
     """What the steps end with, as `_written` writes it: what follows their last "answer", in any markup, or else their
     last number."""
     _, named, last = steps.lower().rpartition("answer")
-    if kind == "option":
-        return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()") if named else ""
-    after, anywhere = _VALUE.findall(last), _VALUE.findall(steps)
-    if not anywhere:
+    values = _VALUE.findall(last if named else steps)
+    if named and (kind == "option" or not values):
+        return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()")
+    if kind == "option" or not values:
         return ""
-    value = after[0] if named and after else anywhere[-1]
+    value = values[0] if named else values[-1]
     try:
         return _written(read_clock(value) if ":" in value else Fraction(value.replace(",", "")), local_time())
     except BadProgram:  # no time of day

@@ -209,6 +209,7 @@ def test_times_are_compared_as_times() -> None:
         ("number", "It ends at 11:15.\n**Answer: 11:15 AM**", "11:15 am"),
         ("number", "First 3, then 4, so he has 7 apples.", "7"),
         ("number", "I do not know.", ""),
+        ("number", "It is 7 * 13.\n\nAnswer: No", "no"),
         ("option", "Lea has more.\n\n**Answer:** Lea.", "lea"),
         ("option", "Answer:\n`yes`\nbecause", "yes"),
         ("option", "Lea has more.", ""),
