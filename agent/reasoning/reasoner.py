@@ -1,15 +1,17 @@
 """Reasoning effort: an answer is worked out several times, and what most of the samples say is taken.
 
-A number is worked out by small programs, which are run (program-aided language models, arXiv 2211.10435), and by
-notes that end with it; an option such as yes or no by notes alone. The samples of a round are generated in one batch
-and share what was read of the prompt. The majority decides (self-consistency, arXiv 2203.11171), and generation ends as
-soon as the others cannot change it. What asks for a longer text is not reasoned about: there is nothing to vote on.
+Samples reason step by step in the model's own style, after the client's own prompt, and end with the answer
+(self-consistency, arXiv 2203.11171). A number is also worked out by small programs, which are run (program-aided
+language models, arXiv 2211.10435): they cost a quarter of that. The samples of a round are generated in one batch and
+share what was read of the prompt. Generation ends as soon as the others cannot change the majority (adaptive
+consistency, arXiv 2305.11860). What asks for a longer text is not reasoned about: there is nothing to vote on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -23,7 +25,7 @@ from agent.program.evaluator import read_clock, run_program
 from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
 from agent.reasoning.equations import corrected
-from agent.reasoning.prompt import ANSWER, EXAMPLES, KINDS, Kind, Method, beginning, sample_grammar
+from agent.reasoning.prompt import KINDS, Kind, Method, beginning, prompt, sample_grammar
 from chat.types import Ask, Message
 
 _log = logging.getLogger("rejoinder.reasoning")
@@ -31,14 +33,17 @@ _log = logging.getLogger("rejoinder.reasoning")
 ReasoningEffort = Literal["low", "medium", "high"]
 
 _ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
-    "low": (("program",), ("notes",)),
-    "medium": (("program", "notes"), ("program", "notes", "notes")),
-    "high": (("program", "notes", "notes", "program", "notes", "notes", "program", "notes"),),
+    "low": (("program",), ("steps",)),
+    "medium": (("program", "steps", "steps", "steps"),),
+    "high": (("program", "steps", "steps", "steps"), ("program", "steps", "steps", "steps", "steps", "steps")),
 }
-"""The samples of each round. Another round is begun if the one before has decided nothing: no two samples agree, or
-not more than on something else. One sample decides at `low`. An option takes as many notes, at least two."""
+"""The samples of each round. Another round is begun if the one before has not decided. One sample decides at `low`. An
+option takes as many steps, at least two."""
 
-_MAX_TOKENS: dict[Method, int] = {"program": 160, "notes": 280}
+_MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
+
+_VALUE = re.compile(r"-?(?:\d{1,2}:\d\d(?: ?[ap]m\b)?|\d[\d,]*(?:\.\d+)?)", re.IGNORECASE)
+"""A number or a time, as language models write them."""
 
 _MAX_CORRECTIONS = 4
 """Of one sample: with more wrong results it is worth nothing."""
@@ -61,7 +66,7 @@ class Sample:
 
     Attributes:
         answer: what it comes to; empty if it has no answer.
-        text: the program or the notes.
+        text: the program or the steps.
     """
 
     method: Method
@@ -89,16 +94,17 @@ class Reasoner:
     """Works out the answer to a conversation, whose newest message is the user's.
 
     Args:
-        model: reads the conversation after the examples. It must be for this alone.
+        model: has read of the conversation what it likes. It must be for this alone.
 
     Attributes:
-        prompt_tokens, cached_tokens: of the prompt, and how many of them were in a cache already.
+        prompt_tokens, cached_tokens: of the longest prompt, and how many tokens were in a cache already.
         tokens: generated, with those of samples that were given up.
         steps: forward passes of all samples. They share them, so there were fewer.
     """
 
     def __init__(self, model: LanguageModel, messages: Sequence[Message], effort: ReasoningEffort) -> None:
-        self._model, self._messages, self._effort = model, _after_examples(messages), effort
+        self._models: dict[Method, LanguageModel] = {"program": model.fork(), "steps": model}
+        self._messages, self._effort = messages, effort
         self._begun: Counter[Method] = Counter()
         self._kind: Kind | None = None
         self.prompt_tokens = self.cached_tokens = self.tokens = self.steps = 0
@@ -107,9 +113,9 @@ class Reasoner:
         """What the answer is: a text is not worked out, nor what does not fit into the context after the examples.
         Raises RuntimeError if the request failed."""
         if self._kind is None:
-            ask = Ask(self._messages, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS)
+            ask = Ask(prompt("program", "number", self._messages), grammar=KINDS, max_tokens=_MAX_KIND_TOKENS)
             try:
-                word = await self._write(self._model, ask)
+                word = await self._write(self._models["program"], ask)
             except ValueError as error:
                 _log.info("nothing is worked out (%s)", error)
                 word = "text"
@@ -123,14 +129,24 @@ class Reasoner:
         if kind == "text":
             return None
         found: list[Sample] = []
-        for methods in _ROUNDS[self._effort]:
-            await self._round(methods if kind == "number" else ["notes"] * max(2, len(methods)), kind, found)
-            if _is_decided(found, 0) or (found and self._effort == "low"):
+        rounds = _ROUNDS[self._effort]
+        if kind == "option":
+            rounds = [["steps"] * max(2, len(methods)) for methods in rounds]
+        for number, methods in enumerate(rounds, 1):
+            later = sum(map(len, rounds[number:]))
+            if "steps" in methods and not self._begun["steps"]:  # all samples share what is read here
+                await self._write(self._models["steps"], Ask(prompt("steps", kind, self._messages), max_tokens=1))
+            await self._round(methods, kind, found, later)
+            if _is_decided(found, later) or (found and self._effort == "low"):
                 break
         return _majority(found, 1 if kind == "number" and self._effort == "low" else 2)
 
-    async def _round(self, methods: Sequence[Method], kind: Kind, found: list[Sample]) -> None:
-        """Generate samples until they have decided, and add those that have an answer to `found`."""
+    async def _round(self, methods: Sequence[Method], kind: Kind, found: list[Sample], later: int) -> None:
+        """Generate samples until they have decided, and add those that have an answer to `found`.
+
+        Args:
+            later: how many samples other rounds may add.
+        """
         most = max(2, _MAX_CACHED_TOKENS // max(1, self.prompt_tokens))
         tasks = [asyncio.create_task(self._sample(method, kind)) for method in methods[:most]]
         try:
@@ -138,7 +154,7 @@ class Reasoner:
                 sample = await finished
                 if sample.answer:
                     found.append(sample)
-                if _is_decided(found, len(tasks) - number):
+                if _is_decided(found, len(tasks) - number + later):
                     break
         finally:
             for task in tasks:
@@ -148,13 +164,14 @@ class Reasoner:
     async def _sample(self, method: Method, kind: Kind) -> Sample:
         """One sample: of each method, the first is the most likely one, and the others are random. One whose grammar
         cannot be followed has no answer."""
-        model, variant = self._model.fork(), self._begun[method]
+        variant, read = self._begun[method], prompt(method, kind, self._messages)
         self._begun[method] += 1
-        begin = text = beginning(method, kind)
-        until = corrected if method == "notes" else None
+        model = self._models[method].fork()
+        begin = text = beginning(method)
+        until = corrected if method == "steps" else None
         for _ in range(1 + _MAX_CORRECTIONS):  # it is written on after a wrong result, with the right one
-            grammar = sample_grammar(method, kind, text)
-            ask = Ask(self._messages, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
+            grammar = sample_grammar(method, text)
+            ask = Ask(read, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
             try:
                 written = await self._write(model, ask, until)
             except ValueError as error:  # the prompt has been read before, so it is not that
@@ -162,7 +179,7 @@ class Reasoner:
                 break
             if until is None or (fixed := until(written)) is None:
                 written = written.removeprefix(begin)
-                found = _program_answer(written) if method == "program" else _notes_answer(written)
+                found = _program_answer(written) if method == "program" else _steps_answer(written, kind)
                 return Sample(method, found, written)
             text = fixed
         return Sample(method, "", "")
@@ -185,13 +202,6 @@ class Reasoner:
         return text
 
 
-def _after_examples(messages: Sequence[Message]) -> list[Message]:
-    """The conversation after the examples. What it says as system stands before its first message."""
-    given = "".join(f"{message.content}\n\n" for message in messages if message.role == "system")
-    first, *others = [message for message in messages if message.role != "system"]
-    return [Message("system", EXAMPLES), replace(first, content=given + first.content), *others]
-
-
 def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list[Message]:
     """The conversation with what was worked out on its newest message, so that the language model answers with it."""
     newest = messages[-1]
@@ -209,17 +219,20 @@ def _program_answer(program: str) -> str:
         return ""
 
 
-def _notes_answer(notes: str) -> str:
-    """What the last line of notes says, as `_written` writes it."""
-    last = notes.rpartition(ANSWER)[2].strip(" .*\"'()").lower()
+def _steps_answer(steps: str, kind: Kind) -> str:
+    """What the steps end with, as `_written` writes it: what follows their last "answer", in any markup, or else their
+    last number."""
+    _, named, last = steps.lower().rpartition("answer")
+    values = _VALUE.findall(last if named else steps)
+    if named and (kind == "option" or not values):
+        return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()")
+    if kind == "option" or not values:
+        return ""
+    value = values[0] if named else values[-1]
     try:
-        return _written(Fraction(last.replace(",", "")), local_time())
-    except ValueError:
-        pass
-    try:
-        return _written(read_clock(last), local_time()) if ":" in last else last
-    except BadProgram:
-        return last
+        return _written(read_clock(value) if ":" in value else Fraction(value.replace(",", "")), local_time())
+    except BadProgram:  # no time of day
+        return value
 
 
 def _written(value: Value, now: datetime) -> str:

@@ -12,8 +12,8 @@ import pytest
 from agent.plan import Say
 from agent.planner import Planner
 from agent.program.speech import THINKING_PHRASE
-from agent.reasoning.prompt import EXAMPLES, KINDS, beginning, sample_grammar
-from agent.reasoning.reasoner import Conclusion, Reasoner, ReasoningEffort, with_conclusion
+from agent.reasoning.prompt import EXAMPLES, KINDS, Kind, Method
+from agent.reasoning.reasoner import Conclusion, Reasoner, ReasoningEffort, _steps_answer, with_conclusion
 from chat.progress import Progress
 from chat.types import Ask, Lark, Message
 from tests.agent.test_planner import LOCAL, NOW, SYSTEM, Steps
@@ -33,6 +33,16 @@ class Script:
     ended: int = 0
 
 
+def method_of(ask: Ask) -> Method:
+    """How a sample is asked to come to its answer."""
+    return "program" if ask.messages[0].content == EXAMPLES else "steps"
+
+
+def samples_of(script: Script) -> list[Ask]:
+    """What was asked for samples, without the kind and what only reads the prompt."""
+    return [ask for ask in script.asks if ask.max_tokens != 1 and ask.grammar != KINDS]
+
+
 class ScriptedModel:
     """Follows a script. A fork follows the same one."""
 
@@ -45,16 +55,15 @@ class ScriptedModel:
     async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
         script = self._script
         script.asks.append(ask)
-        if ask.grammar == KINDS:
+        if ask.grammar == KINDS or ask.max_tokens == 1:
             yield Progress(script.kind, tokens=1, step=1, finished="stop", prompt_tokens=50)
             return
-        begin = next(line for line in ask.grammar.source.split('"') if line.startswith(script.kind))
-        begin = begin.replace("\\n", "\n")
-        method = "program" if "Program" in begin else "notes"
+        method = method_of(ask)
         given = script.samples[method][ask.variant]
         text, seconds = given if isinstance(given, tuple) else (given, 0.0)
-        whole = begin.partition(":\n")[0] + ":\n" + text
-        if not whole.startswith(begin):  # continues after a corrected result
+        whole = f"number\n{text}" if method == "program" else text
+        if ask.grammar is not None and method == "steps":  # continues after a corrected result
+            begin = ask.grammar.source.split('"')[1]
             whole = f"{begin}, as corrected.\nAnswer: {begin.rpartition(' ')[2]}"
         try:
             yield Progress(whole[:20], tokens=3, step=1, prompt_tokens=50)
@@ -75,7 +84,7 @@ def program(value: int) -> str:
     return f"count = {value}\nanswer = count"
 
 
-def notes(value: object) -> str:
+def steps(value: object) -> str:
     return f"It is counted.\nAnswer: {value}"
 
 
@@ -85,55 +94,66 @@ def test_at_low_effort_one_program_decides() -> None:
     assert conclusion.sample.text == program(7)
 
 
-def test_notes_take_the_place_of_a_program_that_cannot_be_run() -> None:
-    conclusion = conclude(Script("number", {"program": ["answer = unknown"], "notes": [notes("1,250.50")]}), "low")
-    assert conclusion is not None and conclusion.answer == "1250.5" and conclusion.sample.method == "notes"
+def test_steps_take_the_place_of_a_program_that_cannot_be_run() -> None:
+    conclusion = conclude(Script("number", {"program": ["answer = unknown"], "steps": [steps("1,250.50")]}), "low")
+    assert conclusion is not None and conclusion.answer == "1250.5" and conclusion.sample.method == "steps"
 
 
-def test_at_medium_effort_a_program_and_notes_that_agree_are_enough() -> None:
-    script = Script("number", {"program": [program(7)], "notes": [notes(7)]})
+def test_at_medium_effort_the_majority_of_four_samples_decides() -> None:
+    script = Script("number", {"program": [program(7)], "steps": [steps(9), steps(8), steps(9)]})
     conclusion = conclude(script, "medium")
-    assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("7", 2)
-    assert len(script.asks) == 3
+    assert conclusion is not None and (conclusion.answer, conclusion.votes, conclusion.samples) == ("9", 2, 4)
 
 
-def test_at_medium_effort_more_samples_decide_where_two_disagree() -> None:
-    script = Script("number", {"program": [program(7), program(9)], "notes": [notes(9), notes(8), notes(9)]})
-    conclusion = conclude(script, "medium")
-    assert conclusion is not None and conclusion.answer == "9" and conclusion.votes >= 2
+def test_at_high_effort_three_samples_that_agree_are_enough() -> None:
+    script = Script("number", {"program": [program(7)], "steps": [steps(7), steps(7), (steps(9), 1000.0)]})
+    conclusion = conclude(script, "high")
+    assert conclusion is not None and (conclusion.answer, conclusion.votes, conclusion.samples) == ("7", 3, 3)
+    assert len(samples_of(script)) == 4
+
+
+def test_at_high_effort_more_samples_are_drawn_where_the_first_ones_differ() -> None:
+    first, others = [steps(7), steps(7), steps(9)], [steps(9)] * 5
+    script = Script("number", {"program": [program(8), program(9)], "steps": [*first, *others]})
+    conclusion = conclude(script, "high")
+    assert conclusion is not None and conclusion.answer == "9" and len(samples_of(script)) == 10
 
 
 def test_samples_that_cannot_change_the_answer_are_given_up() -> None:
-    slow = (program(1), 1000.0)
-    script = Script("number", {"program": [program(7)] * 3 + [slow] * 5, "notes": [(notes(1), 1000.0)] * 8})
+    slow = (steps(1), 1000.0)
+    script = Script(
+        "number", {"program": [program(7)] * 2, "steps": [steps(7), steps(9), steps(7), steps(7), *[slow] * 4]}
+    )
     conclusion = conclude(script, "high")
-    assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("7", 3)
-    assert script.ended == len(script.asks) - 1  # each one's generation was ended, the slow ones before their time
+    assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("7", 4)
+    assert script.ended == len(samples_of(script)) == 10  # each generation was ended, the slow ones before their time
 
 
 def test_the_majority_is_taken_and_its_shortest_sample_explains_it() -> None:
-    script = Script("number", {"program": [program(7)] * 8, "notes": [notes(9)] * 8})
-    script.samples = {"program": [program(7)] * 2 + [program(n) for n in range(20, 26)], "notes": [notes(9)] * 8}
+    long = f"At first. {steps(9)}"
+    script = Script(
+        "number", {"program": [program(7)] * 2, "steps": [long, long, steps(8), long, steps(9), *[long] * 3]}
+    )
     conclusion = conclude(script, "high")
-    assert conclusion is not None and conclusion.answer == "9" and conclusion.sample.text == notes(9)
+    assert conclusion is not None and conclusion.answer == "9" and conclusion.sample.text == steps(9)
 
 
 def test_the_first_sample_of_a_method_is_the_most_likely_one_and_the_others_vary() -> None:
-    script = Script("number", {"program": [program(n) for n in range(8)], "notes": [notes(n) for n in range(8)]})
+    script = Script("number", {"program": [program(n) for n in range(2)], "steps": [steps(n) for n in range(10, 18)]})
     conclude(script, "high")
-    for method in ("Program", "Notes"):
-        variants = [ask.variant for ask in script.asks if ask.grammar != KINDS and method in ask.grammar.source]
-        assert variants == list(range(len(variants))) and len(variants) > 1
+    for method, count in (("program", 2), ("steps", 8)):
+        variants = [ask.variant for ask in samples_of(script) if method_of(ask) == method]
+        assert variants == list(range(count))
 
 
-def test_a_wrong_result_in_notes_is_corrected_and_they_go_on_from_there() -> None:
-    script = Script("number", {"program": ["answer = unknown"], "notes": ["11 + 20 + 7 = 48 stamps.\nAnswer: 48"]})
+def test_a_wrong_result_in_steps_is_corrected_and_they_go_on_from_there() -> None:
+    script = Script("number", {"program": ["answer = unknown"], "steps": ["11 + 20 + 7 = 48 stamps.\nAnswer: 48"]})
     conclusion = conclude(script, "low")
     assert conclusion is not None and conclusion.answer == "38"
     assert conclusion.sample.text.startswith("11 + 20 + 7 = 38")
 
 
-def test_notes_that_are_wrong_again_and_again_are_given_up() -> None:
+def test_steps_that_are_wrong_again_and_again_are_given_up() -> None:
     class Wrong(ScriptedModel):
         def fork(self) -> Any:
             return Wrong(self._script)
@@ -143,7 +163,7 @@ def test_notes_that_are_wrong_again_and_again_are_given_up() -> None:
                 wrong = replace(progress, committed=f"{progress.committed} 2 + 2 = 5, so")
                 yield progress if ask.grammar == KINDS else wrong
 
-    script = Script("number", {"program": ["answer = unknown"] * 8, "notes": [notes(7)] * 8})
+    script = Script("number", {"program": ["answer = unknown"] * 8, "steps": [steps(7)] * 8})
 
     async def work() -> Conclusion | None:
         return await Reasoner(Wrong(script), QUESTION, "low").conclude()  # type: ignore[arg-type]
@@ -151,17 +171,17 @@ def test_notes_that_are_wrong_again_and_again_are_given_up() -> None:
     assert run_on_virtual_clock(work) is None and len(script.asks) < 20
 
 
-def test_an_option_is_worked_out_by_notes_alone() -> None:
-    script = Script("option", {"notes": [notes("Yes"), notes("no"), notes("Yes.")] + [notes("yes")] * 5})
+def test_an_option_is_worked_out_by_steps_alone() -> None:
+    script = Script("option", {"steps": [steps("Yes"), steps("no"), steps("Yes.")] + [steps("yes")] * 7})
     conclusion = conclude(script, "high")
     assert conclusion is not None and conclusion.answer == "yes"
-    assert all("Program" not in ask.grammar.source for ask in script.asks)
+    assert {method_of(ask) for ask in samples_of(script)} == {"steps"}
 
 
 @pytest.mark.parametrize(("kind", "effort"), [("number", "high"), ("number", "medium"), ("option", "low")])
 def test_without_two_samples_that_agree_there_is_no_conclusion(kind: str, effort: ReasoningEffort) -> None:
     """Also where a text was taken for an option: it is then answered as without an effort."""
-    script = Script(kind, {"program": [program(n) for n in range(8)], "notes": [notes(n + 10) for n in range(8)]})
+    script = Script(kind, {"program": [program(n) for n in range(8)], "steps": [steps(n + 10) for n in range(8)]})
     assert conclude(script, effort) is None
 
 
@@ -172,13 +192,35 @@ def test_a_text_is_not_worked_out(effort: ReasoningEffort) -> None:
 
 
 def test_times_are_compared_as_times() -> None:
-    script = Script("number", {"program": ['answer = time("9:40") + minutes(95)'], "notes": [notes("11:15")]})
+    script = Script(
+        "number",
+        {"program": ['answer = time("9:40") + minutes(95)'], "steps": [steps("11:15"), steps("10:25"), steps("1:15")]},
+    )
     conclusion = conclude(script, "medium")
     assert conclusion is not None and (conclusion.answer, conclusion.votes) == ("11:15", 2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "found"),
+    [
+        ("number", "So it is 60 + 6 = 66.\n\n**Answer:** 34", "34"),
+        ("number", "### Answer\n\\[ \\boxed{1,200} \\]", "1200"),
+        ("number", "Answer: $34.50 (of 100)", "34.5"),
+        ("number", "It ends at 11:15.\n**Answer: 11:15 AM**", "11:15 am"),
+        ("number", "First 3, then 4, so he has 7 apples.", "7"),
+        ("number", "I do not know.", ""),
+        ("number", "It is 7 * 13.\n\nAnswer: No", "no"),
+        ("option", "Lea has more.\n\n**Answer:** Lea.", "lea"),
+        ("option", "Answer:\n`yes`\nbecause", "yes"),
+        ("option", "Lea has more.", ""),
+    ],
+)
+def test_the_answer_is_found_in_any_markup(kind: Kind, text: str, found: str) -> None:
+    assert _steps_answer(text, kind) == found
+
+
 def test_what_is_generated_is_counted_with_samples_that_are_given_up() -> None:
-    script = Script("number", {"program": [program(7)] * 3 + [(program(1), 1000.0)] * 5, "notes": [notes(7)] * 8})
+    script = Script("number", {"program": [program(7)], "steps": [steps(7), steps(7), (steps(1), 1000.0)]})
 
     async def work() -> Reasoner:
         reasoner = Reasoner(ScriptedModel(script), QUESTION, "high")  # type: ignore[arg-type]
@@ -186,8 +228,8 @@ def test_what_is_generated_is_counted_with_samples_that_are_given_up() -> None:
         return reasoner
 
     reasoner = run_on_virtual_clock(work)
-    assert reasoner.prompt_tokens == 50 and reasoner.tokens > 1 + 3 * 10
-    assert 10 * len(script.asks) > reasoner.tokens
+    assert reasoner.prompt_tokens == 50
+    assert reasoner.tokens == 1 + 1 + 3 * 10 + 3  # of the kind, of what reads the prompt, of samples, of half a sample
 
 
 def test_a_sample_that_cannot_be_generated_is_left_out() -> None:
@@ -196,24 +238,26 @@ def test_a_sample_that_cannot_be_generated_is_left_out() -> None:
             return Failing(self._script)
 
         async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
-            if ask.grammar != KINDS and "Program" in ask.grammar.source:
+            if ask.grammar != KINDS and method_of(ask) == "program":
                 raise ValueError("the grammar cannot be followed any further")
             async for progress in super().reply(ask):
                 yield progress
 
     async def work() -> Conclusion | None:
-        model = Failing(Script("number", {"notes": [notes(7)] * 8}))
+        model = Failing(Script("number", {"steps": [steps(7)] * 8}))
         return await Reasoner(model, QUESTION, "medium").conclude()  # type: ignore[arg-type]
 
     conclusion = run_on_virtual_clock(work)
     assert conclusion is not None and conclusion.answer == "7"
 
 
-def test_every_sample_reads_the_same_prompt_after_the_examples() -> None:
-    script = Script("number", {"program": [program(n) for n in range(8)], "notes": [notes(n) for n in range(8)]})
+def test_steps_follow_the_client_s_own_prompt_and_programs_the_examples() -> None:
+    script = Script("number", {"program": [program(n) for n in range(2)], "steps": [steps(n) for n in range(10, 18)]})
     conclude(script, "high", [Message("system", "Lamps cost $9."), Message("user", "And two?")])
-    prompts = {tuple((message.role, message.content) for message in ask.messages) for ask in script.asks}
-    assert prompts == {(("system", EXAMPLES), ("user", "Lamps cost $9.\n\nAnd two?"))}
+    prompts = {method_of(ask): [(one.role, one.content) for one in ask.messages] for ask in script.asks}
+    assert prompts["program"] == [("system", EXAMPLES), ("user", "Lamps cost $9.\n\nAnd two?")]
+    system, user = prompts["steps"]
+    assert system == ("system", "Lamps cost $9.") and user[1].startswith("And two?\n\nThink step by step.")
 
 
 def test_the_answer_is_told_to_the_language_model_after_the_question() -> None:
@@ -234,11 +278,11 @@ class Reasoning(FakeLanguageModel):
                 yield progress
             return
         self.grammars.append(ask.grammar)
-        text = f"{self.kind}\nProgram:\ncoins = 3 * 4\nanswer = coins"
+        text = f"{self.kind}\ncoins = 3 * 4\nanswer = coins"
         if ask.grammar == KINDS:
             text = self.kind
-        elif ask.grammar == sample_grammar("notes", "number", beginning("notes", "number")):
-            text = f"{self.kind}\nNotes:\nAnswer: 12"
+        elif ask.messages[0].content != EXAMPLES:
+            text = "Answer: 12"
         yield FakeProgress(text, finished="stop")
 
 
