@@ -8,7 +8,7 @@ from pathlib import Path
 
 from starlette.staticfiles import StaticFiles
 
-_SUFFIXES = frozenset((".css", ".html", ".js", ".json", ".svg"))
+_SUFFIXES = frozenset((".css", ".html", ".js", ".json", ".png", ".svg"))
 """Of the files that the wheel has (`pyproject.toml`)."""
 
 

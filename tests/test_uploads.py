@@ -71,7 +71,7 @@ def test_a_recording_that_names_an_address_opens_no_socket() -> None:
         while not answer.done():
             opened = opened or f":{port:04X}" in Path("/proc/net/udp").read_text()
         assert answer.result().status_code == 400
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5.0
     assert not opened
 
 
