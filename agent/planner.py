@@ -187,12 +187,13 @@ class Planner:
                             messages = with_conclusion(decision.do.messages, conclusion)
                             decision = replace(decision, do=replace(decision.do, messages=messages))
                 if ended is None:
-                    replies = self._ask_local(turn, decision)
+                    asked, replies = decision.do, self._ask_local(turn, decision)
+                    assert isinstance(asked, Ask)
                     is_refused = bool(evidence.refused) and decision.policy == "local model"
                     async with aclosing(_call_or_question(replies) if is_refused else replies) as replying:  # type: ignore[type-var]
                         async for answered in replying:
                             ended = answered.finished
-                            if held or self._may_be_quoted(turn, decision.do, answered):
+                            if held or self._may_be_quoted(turn, asked, answered):
                                 held.append(answered)
                             else:
                                 yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)

@@ -223,7 +223,7 @@ def _steps_answer(steps: str, kind: Kind) -> str:
     """What the steps end with, as `_written` writes it: what follows their last "answer", in any markup, or else their
     last number."""
     _, named, last = steps.lower().rpartition("answer")
-    values = _VALUE.findall(last if named else steps)
+    values: list[str] = _VALUE.findall(last if named else steps)
     if named and (kind == "option" or not values):
         return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()")
     if kind == "option" or not values:
