@@ -47,7 +47,7 @@ QUICK = "not slow and not real_time"
 
 # The first call of a kernel may take a second on a busy machine, so there is no deadline. CI looks for counterexamples
 # for longer than `pytest` elsewhere.
-hypothesis.settings.register_profile("ours", deadline=None, max_examples=100 if "CI" in os.environ else 25)
+hypothesis.settings.register_profile("ours", deadline=None, max_examples=50 if "CI" in os.environ else 25)
 hypothesis.settings.load_profile("ours")
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
