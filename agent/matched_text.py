@@ -5,6 +5,8 @@ lengths."""
 
 from __future__ import annotations
 
+import re
+
 MAX_SAID = 600
 """Characters of what a user says or types: 100 words, or 40 seconds of speech. Nobody asks for a timer or a sum in more
 of them. Of a longer text patterns see the beginning and the end, where people ask for something. A pattern that tries
@@ -44,6 +46,11 @@ def for_patterns(text: str, limit: int = MAX_SAID, *, end: bool = False) -> str:
     """
     text = " ".join(_cut(text, 4 * limit, end).split())  # not all of a very long text is worth normalizing
     return _cut(text, limit, end)
+
+
+def words_of(text: str) -> list[str]:
+    """The words and numbers of a text in lower case, without punctuation."""
+    return re.findall(r"[^\W_]+", text.lower())
 
 
 def is_cut(text: str) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
+from agent.matched_text import words_of
+
 _LEAST = 4
 """Characters that related words share: "unlock", "unlocked"."""
 
@@ -21,16 +23,16 @@ def is_quoted(function: str, said: str, texts: Collection[str]) -> bool:
         said: by the user.
         texts: arguments of the other call, quoted from it.
     """
-    inside = Counter(_words(" ".join(texts)))
-    outside = Counter(_words(said)) - inside
-    named = _words_of(function)
+    inside = Counter(words_of(" ".join(texts)))
+    outside = Counter(words_of(said)) - inside
+    named = _named(function)
     return _mention(named, inside) and not _mention(named, outside)
 
 
 def may_be_quoted(function: str, said: str) -> bool:
     """Whether `is_quoted` may hold for some text: one that is kept follows a verb and what it is ("write down", "note
     that"), so the function is named after two words, and not in them."""
-    words, named = _words(said), _words_of(function)
+    words, named = words_of(said), _named(function)
     return _mention(named, words[_OUTER:]) and not _mention(named, words[:_OUTER])
 
 
@@ -43,9 +45,5 @@ def _are_related(one: str, other: str) -> bool:
     return one == other or (len(shorter) >= _LEAST and longer.startswith(shorter))
 
 
-def _words_of(function: str) -> list[str]:
-    return _words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.lower())
+def _named(function: str) -> list[str]:
+    return words_of(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))

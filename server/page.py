@@ -8,8 +8,8 @@ from pathlib import Path
 
 from starlette.staticfiles import StaticFiles
 
-_SUFFIXES = frozenset((".css", ".html", ".js", ".json", ".png", ".svg"))
-"""Of the files that the wheel has (`pyproject.toml`)."""
+_SUFFIXES = frozenset(("", ".css", ".html", ".js", ".json", ".png", ".svg"))
+"""Of the files that the wheel has (`pyproject.toml`), and none: it may be the folder, whose index is looked up next."""
 
 
 class PageFiles(StaticFiles):
@@ -19,5 +19,5 @@ class PageFiles(StaticFiles):
         super().__init__(directory=str(files("web")), html=True)
 
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
-        """See `StaticFiles`. A path without a suffix may be the folder, whose index is looked up next."""
-        return super().lookup_path(path) if Path(path).suffix in (*_SUFFIXES, "") else ("", None)
+        """See `StaticFiles`."""
+        return super().lookup_path(path) if Path(path).suffix in _SUFFIXES else ("", None)

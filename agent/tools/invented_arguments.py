@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.matched_text import MAX_COUNTED, MAX_HEARD, MAX_VALUE, for_patterns
+from agent.matched_text import MAX_COUNTED, MAX_HEARD, MAX_VALUE, for_patterns, words_of
 from agent.words.language import language
 
 _ENGLISH = language("en")
@@ -39,7 +39,7 @@ def invented_argument(arguments: str, schema: Mapping[str, Any], known: str) -> 
         if len(number) >= _SAID_DIGITS and not re.search(r"[a-z@]", value.lower()):
             if number[-_SAID_DIGITS:] not in digits:
                 return text
-        elif not all(part in words for part in re.findall(r"[^\W_]+", value.lower())):
+        elif not all(part in words for part in words_of(value)):
             return text
     return None
 

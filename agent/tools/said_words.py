@@ -3,11 +3,10 @@ another tool's output that tells the language model to send what it has read fin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.matched_text import MAX_COUNTED, MAX_HEARD, for_patterns
+from agent.matched_text import MAX_COUNTED, MAX_HEARD, for_patterns, words_of
 from agent.words.language import language
 from chat.types import Message
 
@@ -25,19 +24,19 @@ def said_words(value: Any, conversation: Sequence[Message], schema: Any = None) 
     """
     spoken = " ".join(message.content for message in conversation if message.role in ("user", "assistant"))
     heard = for_patterns(spoken, MAX_HEARD, end=True)
-    said = set(_words(f"{heard} {_ENGLISH.digits_for_words(heard[-MAX_COUNTED:])}"))
+    said = set(words_of(f"{heard} {_ENGLISH.digits_for_words(heard[-MAX_COUNTED:])}"))
     return _kept(value, said, set(_declared(schema)))
 
 
 def _kept(value: Any, said: set[str], names: set[str]) -> Any:
     if isinstance(value, str):
-        return " ".join(part for part in value.split() if (words := _words(part)) and said.issuperset(words))
+        return " ".join(part for part in value.split() if (words := words_of(part)) and said.issuperset(words))
     if isinstance(value, list):
         return [part for one in value if (part := _kept(one, said, names)) not in _NOTHING]
     if isinstance(value, dict):
         own = {key: one for key, one in value.items() if key in names or _kept(key, said, names) == key}
         return {key: part for key, one in own.items() if (part := _kept(one, said, names)) not in _NOTHING}
-    return value if isinstance(value, bool) or said.issuperset(_words(str(value))) else None
+    return value if isinstance(value, bool) or said.issuperset(words_of(str(value))) else None
 
 
 def _declared(schema: Any) -> Iterator[str]:
@@ -47,7 +46,3 @@ def _declared(schema: Any) -> Iterator[str]:
         yield from properties if isinstance(properties, Mapping) else ()
     for part in schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ():
         yield from _declared(part)
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.lower())

@@ -26,12 +26,13 @@ from model.decode.draft import Draft
 from model.decode.draft_length import best_num_drafts, num_rows
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
-from model.engine.cuda_step import all_captured, can_capture, first_line
+from model.engine.cuda_step import all_captured, can_capture
 from model.engine.dependent_launch import replay_agrees
 from model.engine.device_state import DeviceState, read_result
 from model.engine.token_choice import TokenChoice, forbidden_token, read_scores
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
+from model.nn.cuda import first_line
 from model.nn.decoder import Decoder
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_drafter, select_pass

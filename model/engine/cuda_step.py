@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from model.nn.cuda import first_line
 from model.nn.device import is_amd
 
 _log = logging.getLogger("rejoinder.model")
@@ -36,11 +37,6 @@ def all_captured(capture: Callable[[], object]) -> bool:
         _log.warning("steps cannot be captured here, so each starts hundreds of kernels: %s", first_line(problem))
         return False
     return True
-
-
-def first_line(problem: Exception) -> str:
-    """What an exception says, or its name."""
-    return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
 class CapturedFunction:

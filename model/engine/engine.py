@@ -33,7 +33,7 @@ from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
 from model.engine.warm_up import warm_up
 from model.nn.batch_drafter import BatchDrafter
-from model.nn.cuda import device_failed
+from model.nn.cuda import device_failed, first_line
 from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput, ForwardInterrupted
 from model.nn.gpu.ragged import select_ragged_attention
 from model.nn.gpu.selection import gpu_operations
@@ -407,8 +407,7 @@ class Engine:
     def _check_device(self, error: Exception) -> None:
         """Raise DeviceFailed if the error was the GPU's and will be that of every later call too."""
         if device_failed(self._device):
-            first_line = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DeviceFailed(_DEVICE_FAILED.format(error=first_line)) from error
+            raise DeviceFailed(_DEVICE_FAILED.format(error=first_line(error))) from error
 
     def _end_if_cancelled(self, request: Request) -> bool:
         """Returns whether the request was cancelled and has ended."""

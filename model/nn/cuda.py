@@ -1,4 +1,5 @@
-"""What CUDA needs from a process: settings that are made once, and whether a device still works after an error."""
+"""What CUDA needs from a process: settings that are made once, whether a device still works after an error, and what
+the error says in a line."""
 
 from __future__ import annotations
 
@@ -27,3 +28,8 @@ def device_failed(device: torch.device) -> bool:
     except RuntimeError:
         return True
     return False
+
+
+def first_line(problem: Exception) -> str:
+    """What an exception says, or its name. Those of Triton and of the driver have many lines."""
+    return (str(problem).splitlines() or [type(problem).__name__])[0]

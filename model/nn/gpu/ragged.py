@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.attention import additive_mask, attend, causal_mask
+from model.nn.cuda import first_line
 from model.nn.device import is_ampere_or_newer
 from model.nn.ragged import RaggedAttention, RaggedRows
 
@@ -115,7 +116,7 @@ def _checked(
             return attention
         reason = f"its results differ from PyTorch's by {error:.1e}"
     except Exception as problem:  # of an import, Triton, its compiler, the driver
-        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        reason = first_line(problem)
     _log.warning("%s attention cannot read several prompts at once here, so they take longer: %s", name, reason)
     return None
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
+from model.nn.cuda import first_line
 from model.nn.decoder import Decoder
 from model.nn.device import is_ampere_or_newer
 from model.nn.forward_batch import feature_layers
@@ -73,7 +74,7 @@ def select_pass(
             _run_random_step(decoder, checked, step.with_shape(checked))
         return kernels
     except Exception as problem:  # of Triton, its compiler, the driver, or wrong results
-        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        reason = first_line(problem)
     _log.warning("the Triton kernels cannot be used here, so responses take longer: %s", reason)
     decoder.expand_weights()
     return MaskedPass(decoder, adapter, shape)
@@ -98,7 +99,7 @@ def select_drafter(
             _draft_randomly(decoder, compared, batch, max_drafts)
         return FusedDrafter(*model, operations, own)
     except Exception as problem:  # of Triton, its compiler, the driver, or wrong results
-        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        reason = first_line(problem)
     _log.warning("the kernels that draft cannot be used here, so responses take longer: %s", reason)
     return None
 
