@@ -1,8 +1,9 @@
-"""Examples of programs: `programs.txt` has conversations, separated by empty lines, in which each line `U: …` is what
+"""Examples of programs: `programs.txt.xz` has conversations, separated by empty lines, in which each line `U: …` is what
 the user says, and the lines after it are the program for it."""
 
 from __future__ import annotations
 
+import lzma
 import random
 import re
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from agent.program.prompt import program_messages
 from chat.types import Message
 
-EXAMPLES = Path(__file__).parent / "programs.txt"
+EXAMPLES = Path(__file__).parent / "programs.txt.xz"
 
 _UNPUNCTUATED = 0.15
 """The share of conversations in lower case and without punctuation, as some recognizers write."""
@@ -21,8 +22,14 @@ ProgramExample = tuple[tuple[str, str], ...]
 
 
 def read_examples(file: Path = EXAMPLES) -> Iterator[ProgramExample]:
-    """The examples of a file. Raises ValueError."""
-    for block in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
+    """The examples of a file, compressed if its name ends in `.xz`. Raises ValueError."""
+    content = file.read_bytes()
+    if file.suffix == ".xz":
+        try:
+            content = lzma.decompress(content)
+        except lzma.LZMAError as error:
+            raise ValueError(f"{file.name} is not what xz writes: {error}") from error
+    for block in re.split(r"\n\s*\n", content.decode().strip()):
         said, *rest = re.split(r"^U: ", block.strip(), flags=re.MULTILINE)
         if said or not rest:
             raise ValueError(f"a conversation in {file.name} does not begin with `U: `: {block[:60]}")

@@ -1,5 +1,5 @@
 """What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.toml`, `premises.toml`)
-or it needs a tool (`tasks.toml`, and what programs are written for, `programs.txt`): training data of the request
+or it needs a tool (`tasks.toml`, and what programs are written for, `programs.txt.xz`): training data of the request
 classifier. A request is labelled by what was said before it. Whether it needs a tool is also asked with other
 instructions, with functions of others, and after passages of documents.
 """
