@@ -34,7 +34,7 @@ async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
             held += progress.committed
-            ends = [end for end in ends if end <= len(said)] + _sentence_ends(said + held, len(said))
+            ends = [end for end in ends if end <= len(said)] + sentence_ends(said + held, len(said))
             may_all = progress.tool_calls or (progress.finished and _num_words(said + held) <= MAX_WORDS)
             cut = len(held) if may_all else _last_fitting(said + held, ends) - len(said)
             released, held = held[:cut], held[cut:]
@@ -46,7 +46,7 @@ async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
             yield _holding(progress, released, held)
 
 
-def _sentence_ends(text: str, start: int) -> list[int]:
+def sentence_ends(text: str, start: int) -> list[int]:
     """Where sentences end from a position on, with the space after them."""
     begun = len(text) - len(text.lstrip())
     ends = (match.end() for match in _SENTENCE_END.finditer(text, max(begun, start)))

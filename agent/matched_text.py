@@ -34,6 +34,9 @@ MAX_ERROR = 500
 MAX_LOG_MESSAGE = 4000
 """Characters of a message in the log. The middle of a longer one is left out."""
 
+_LEAST_RELATED = 4
+"""Characters that related words share."""
+
 _OMISSION = " … "
 
 
@@ -51,6 +54,17 @@ def for_patterns(text: str, limit: int = MAX_SAID, *, end: bool = False) -> str:
 def words_of(text: str) -> list[str]:
     """The words and numbers of a text in lower case, without punctuation."""
     return re.findall(r"[^\W_]+", text.lower())
+
+
+def named_in(function: str) -> list[str]:
+    """The words of a function's name: `unlockDoor`, `unlock_door`."""
+    return words_of(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))
+
+
+def are_related(one: str, other: str) -> bool:
+    """Whether two words are one, or one continues the other: "unlock", "unlocked"."""
+    shorter, longer = sorted((one, other), key=len)
+    return one == other or (len(shorter) >= _LEAST_RELATED and longer.startswith(shorter))
 
 
 def is_cut(text: str) -> bool:

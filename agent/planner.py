@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from agent.brevity import brief
+from agent.claims import deeds_of, without_claims
 from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, RemoteRequest
 from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
@@ -33,7 +34,7 @@ from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
 from chat.progress import Progress
-from chat.types import HANDED_OVER, Ask, HandedOver, Message, Truncation
+from chat.types import HANDED_OVER, Ask, HandedOver, Message, Tool, Truncation
 
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
@@ -187,7 +188,7 @@ class Planner:
                             messages = with_conclusion(decision.do.messages, conclusion)
                             decision = replace(decision, do=replace(decision.do, messages=messages))
                 if ended is None:
-                    asked, replies = decision.do, self._ask_local(turn, decision)
+                    asked, replies = decision.do, self._ask_local(turn, decision, self._uncalled(ask))
                     assert isinstance(asked, Ask)
                     is_refused = bool(evidence.refused) and decision.policy == "local model"
                     async with aclosing(_call_or_question(replies) if is_refused else replies) as replying:  # type: ignore[type-var]
@@ -276,9 +277,10 @@ class Planner:
         self._remember(turn.said, program)
         return (MakeCall(CALCULATE, json.dumps({"program": program})),)
 
-    async def _ask_local(self, turn: Turn, decision: Decision) -> AsyncIterator[Progress]:
+    async def _ask_local(self, turn: Turn, decision: Decision, uncalled: Sequence[Tool]) -> AsyncIterator[Progress]:
         """What the language model of this machine answers: with the certain opening said at once, without numbers that
-        no passage has, and not too much of it."""
+        no passage has or claims to have done what the functions would do that were not called, and not too much of
+        it."""
         ask, grounding = decision.do, decision.grounding
         assert isinstance(ask, Ask)
         replying = self.language_model.reply(ask)
@@ -289,20 +291,30 @@ class Planner:
 
             texts = [message.content for message in ask.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
+        if uncalled and turn.ask.grammar is None:
+            replying = without_claims(replying, deeds_of(uncalled))
         if ask.spoken and ask.grammar is None and not _ENGLISH.wants_length(_asked_last(turn.ask.messages)):
             replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
                 yield progress
 
+    def _uncalled(self, ask: Ask) -> list[Tool]:
+        """The functions that change something, and that the conversation has not called yet."""
+        called = {call.name for message in ask.messages for call in message.tool_calls}
+        return [tool for tool in ask.tools if tool.name not in called and self._changes_something(tool.name)]
+
+    def _changes_something(self, function: str) -> bool:
+        traits = None if self.runs is None else self.runs.tools.traits(function)
+        return traits is None or not traits.read_only
+
     def _may_be_quoted(self, turn: Turn, ask: Ask, progress: Progress) -> bool:
         """Whether there is a call that changes something, of a function that no program calls, and the user may only
         dictate it. A program shows whether they do."""
-        if self.runs is None or ask.task != "maybe":
+        if ask.task != "maybe":
             return False
-        named = [delta.name for delta in progress.tool_calls if may_be_quoted(delta.name, turn.said)]
-        traits = [self.runs.tools.traits(name) for name in named]
-        return any(one is None or not one.read_only for one in traits)
+        names = (delta.name for delta in progress.tool_calls)
+        return any(may_be_quoted(name, turn.said) and self._changes_something(name) for name in names)
 
     def _keeps_quoted(self, turn: Turn, held: Sequence[Progress], program: str) -> bool:
         """Whether a program does all that the user wants, and a call that is held was named in a text that it keeps."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection
 
-from agent.matched_text import words_of
-
-_LEAST = 4
-"""Characters that related words share: "unlock", "unlocked"."""
+from agent.matched_text import are_related, named_in, words_of
 
 _OUTER = 2
 """Words that precede a text that is dictated."""
@@ -25,25 +21,16 @@ def is_quoted(function: str, said: str, texts: Collection[str]) -> bool:
     """
     inside = Counter(words_of(" ".join(texts)))
     outside = Counter(words_of(said)) - inside
-    named = _named(function)
+    named = named_in(function)
     return _mention(named, inside) and not _mention(named, outside)
 
 
 def may_be_quoted(function: str, said: str) -> bool:
     """Whether `is_quoted` may hold for some text: one that is kept follows a verb and what it is ("write down", "note
     that"), so the function is named after two words, and not in them."""
-    words, named = words_of(said), _named(function)
+    words, named = words_of(said), named_in(function)
     return _mention(named, words[_OUTER:]) and not _mention(named, words[:_OUTER])
 
 
 def _mention(named: Collection[str], words: Collection[str]) -> bool:
-    return any(_are_related(one, word) for one in named for word in words)
-
-
-def _are_related(one: str, other: str) -> bool:
-    shorter, longer = sorted((one, other), key=len)
-    return one == other or (len(shorter) >= _LEAST and longer.startswith(shorter))
-
-
-def _named(function: str) -> list[str]:
-    return words_of(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", function))
+    return any(are_related(one, word) for one in named for word in words)

@@ -36,6 +36,12 @@ _HALF_GAP = 2.1
 """Frames that a space takes from the sound on either side where no pause is heard: synthesizers let it last, too. Tuned
 like the weights."""
 
+_QUIET = 0.01
+"""Frames with less energy than this share of loud ones are pauses, which have different levels in each voice."""
+
+_LEAST_SHARE = 0.6
+"""A sound lasts at least this share of what it does on average: a soft end of a word is not left to the pause."""
+
 _SCORE_WEIGHT, _SHARE_WEIGHT = 3.0, 0.5
 """Of the sounds against their durations, and of how common each sound is: tuned on the sentences of the training."""
 
@@ -95,7 +101,8 @@ def aligned(spoken: Pronunciation, rate: int) -> Pronunciation:
 
 
 def features(samples: Samples, rate: int) -> Floats:
-    """What the classifier sees: [T, bands × context] logarithmic mel energies, normalized, a frame for each 10 ms."""
+    """What the classifier sees: [T, bands × context] logarithmic mel energies, a frame for each 10 ms. They are
+    normalized by what is heard of the voice between pauses."""
     count = len(samples) * FRAMES_PER_S // rate
     if not count:
         return np.zeros((0, _BANDS * len(CONTEXT)), np.float32)
@@ -108,8 +115,9 @@ def features(samples: Samples, rate: int) -> Floats:
     for first in range(0, count, _BLOCK):
         spectrum = np.fft.rfft(windows[starts[first : first + _BLOCK]] * taper)
         energy[first : first + _BLOCK] = (np.square(spectrum.real) + np.square(spectrum.imag)) @ filters
-    mel = np.log(energy + 1e-6)
-    mel = (mel - mel.mean(axis=0)) / (mel.std() + 1e-3)
+    mel, loudness = np.log(energy + 1e-6), energy.sum(axis=1)
+    mel -= mel[heard := loudness >= _QUIET * np.percentile(loudness, 90)].mean(axis=0)
+    mel /= mel[heard].std() + 1e-3
     positions = np.clip(np.arange(count)[:, None] + np.array(CONTEXT), 0, count - 1)
     seen: Floats = mel[positions].reshape(count, -1)
     return seen
@@ -135,8 +143,8 @@ def _states(symbols: Sequence[str]) -> tuple[NDArray[np.int64], list[int]]:
 
 
 def _best_ends(scores: Floats, states: NDArray[np.int64], frames: Floats) -> NDArray[np.int64]:
-    """The frame that each state ends before. All states occur, in order, but pauses may be left out: those end where
-    the state before them ends.
+    """The frame that each state ends before. All states occur, in order, and sounds have a least duration, less in fast
+    speech. Pauses may be left out: those end where the state before them ends.
 
     One state after the other, with all frames at once: where it is best entered is the same for all later ends, up to
     the sum of its scores, so a running maximum finds it.
@@ -148,6 +156,10 @@ def _best_ends(scores: Floats, states: NDArray[np.int64], frames: Floats) -> NDA
     """
     count, length = len(states), len(scores)
     stay, leave = np.log1p(-1 / frames), np.log(1 / frames)
+    pace = min(1.0, length / float(frames[states].sum()))
+    least = np.where(states > 0, np.maximum(1, _LEAST_SHARE * pace * frames[states]), 1).astype(np.int64).tolist()
+    if sum(least) > length:
+        least = [1] * count
     sums = np.zeros((length + 1, scores.shape[1]))
     np.cumsum(scores + stay, axis=0, out=sums[1:])
     entered = np.empty((count, length))  # the best score if a state begins at a frame, less the sum up to there
@@ -158,13 +170,14 @@ def _best_ends(scores: Floats, states: NDArray[np.int64], frames: Floats) -> NDA
         if number and states[number - 1] == 0:
             before = np.maximum(before, ended[number - 2, :length])
         np.subtract(before, sums[:length, state], out=entered[number])
-        np.add(np.maximum.accumulate(entered[number]), sums[1:, state], out=ended[number, 1:])
+        best = np.maximum.accumulate(entered[number, : length + 1 - least[number]])
+        np.add(best, sums[least[number] :, state], out=ended[number, least[number] :])
         ended[number] += leave[state] - stay[state]
     ends, end = np.empty(count, np.int64), length
     for number in range(count - 1, -1, -1):
         ends[number] = end
         if states[number] or ended[number, end] >= ended[number - 1, end]:
-            end = int(entered[number, :end].argmax())
+            end = int(entered[number, : end + 1 - least[number]].argmax())
     return ends
 
 

@@ -4,7 +4,7 @@ and documents read them through it; another language is another package beside `
 from __future__ import annotations
 
 from calendar import monthrange
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cache
@@ -114,6 +114,11 @@ class Language(Protocol):
             trusted: whether the user or the operator has written it. Otherwise only spellings count that are like the
                 name's own: nobody else may have Alice called Bob.
         """
+
+    def claims_deed(self, sentence: str, verbs: Collection[str], things: Collection[str]) -> bool | None:
+        """Whether a sentence, of which only the beginning may be known, says that somebody has done what one of the
+        verbs means ("I've unlocked it"), or that one of the things is as if they had ("The door is now unlocked").
+        None if that depends on how it goes on."""
 
     def wants_length(self, text: str) -> bool:
         """Whether a text asks for what takes long to say ("Tell me a story.", "in detail")."""

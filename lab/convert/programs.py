@@ -1,5 +1,5 @@
-"""Examples of programs: `programs.txt.xz` has conversations, separated by empty lines, in which each line `U: …` is what
-the user says, and the lines after it are the program for it."""
+"""Examples of programs: `programs.txt.xz` has conversations, separated by empty lines, in which each line `U: …` is
+what the user says, and the lines after it are the program for it."""
 
 from __future__ import annotations
 

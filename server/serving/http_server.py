@@ -17,8 +17,10 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 
 from server.access.admission import Admission
+from server.access.rate import TokenBucket
 from server.realtime.websocket import RESUME_HEADER
 from server.telephony.routes import is_not_about_denial
 
@@ -34,6 +36,13 @@ _ELSEWHERE, _SCHEME, _RESUME = ELSEWHERE.encode(), SCHEME.encode(), RESUME_HEADE
 
 MAX_FRAME_BYTES = 16 << 20
 """Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
+
+_FRAMES_PER_SECOND, _FRAME_BURST = 1000, 8000
+"""Of one websocket, with empty ones, pings, and parts of a message; more close it. A client that streams audio sends
+fifty."""
+
+_SLICE_BYTES = 8 << 10
+"""What is parsed of a websocket at a time: 1,400 empty frames, in 4 ms."""
 
 _MAX_CONNECTIONS = 1000
 """Open connections of all kinds. Further ones get HTTP 503, so that idle ones cannot use up the process's files."""
@@ -65,14 +74,44 @@ class _HttpProtocol(H11Protocol):
 
 
 class _WebSocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn leaves a connection open, and unanswered, whose handshake websockets cannot read."""
+    """uvicorn leaves a connection open, and unanswered, whose handshake websockets cannot read; reads any number of
+    frames at once; and keeps a pong for each ping of a client that does not read them."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAME_BURST)
+        self._pong = b""
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        super().data_received(data)
+        for start in range(0, len(data), _SLICE_BYTES):
+            super().data_received(data[start : start + _SLICE_BYTES])
+            if self.transport.is_closing():
+                return
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             self.transport.close()
+
+    def handle_events(self) -> None:
+        """Pass on what was read, unless these are too many frames."""
+        if self._frames.take(len(self.conn.events)) > 0:
+            self.conn.fail(CloseCode.POLICY_VIOLATION, "too many frames")
+            self.handle_parser_exception()
+        else:
+            super().handle_events()
+
+    def handle_ping(self) -> None:
+        """Answer a ping; while the client does not read, only the last one (RFC 6455, 5.5.3)."""
+        if self.writable.is_set():
+            super().handle_ping()
+        elif pongs := self.conn.data_to_send():
+            self._pong = pongs[-1]
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        super().resume_writing()
+        self.transport.write(self._pong)
+        self._pong = b""
 
 
 def http_config(app: ASGIApp, certificate: str | None = None, key: str | None = None) -> uvicorn.Config:

@@ -18,7 +18,7 @@ from voice.pronunciation import Pronunciation
 
 _HIDDEN, _EPOCHS, _BATCH, _RATE, _DECAY = 64, 20, 512, 2e-3, 1e-4
 
-_PITCHES = (0.87, 1.0, 1.15)
+_PITCHES = (0.78, 0.88, 1.0, 1.13, 1.26)
 """Each recording is also heard slower and faster, like voices that are lower and higher."""
 
 

@@ -8,11 +8,16 @@ import json
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
+from server.serving.http_server import _WebSocketProtocol, http_config
 from tests.real_time import HANG_S
 from tests.server.live_server import receive, serving
 
@@ -94,3 +99,51 @@ def test_a_request_that_cannot_be_read_is_refused_once_and_its_connection_ends(h
         old = b"GET /healthz HTTP/1.0\r\nhost: localhost\r\n" + CHUNKED + b"\r\n0\r\n\r\n"
         assert answer_to(address, old).startswith(b"HTTP/1.1 400 ")
         assert answer_to(address, old.replace(CHUNKED, b"")).startswith(b"HTTP/1.1 200 ")
+
+
+def frame(first: int, payload: bytes = b"") -> bytes:
+    """A client's frame: its first byte, a short payload, and a mask of zeros."""
+    return bytes([first, 0x80 | len(payload), 0, 0, 0, 0]) + payload
+
+
+UPGRADE = b"GET /v1/realtime HTTP/1.1\r\nhost: localhost\r\n" + HANDSHAKE + b"\r\n"
+
+
+@pytest.mark.parametrize("first", [0x00, 0x89, 0x8A], ids=["parts", "pings", "pongs"])
+def test_a_flood_of_frames_closes_the_connection(first: int) -> None:
+    with serving() as address:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
+            connection.sendall(UPGRADE)
+            answer = connection.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 101")
+            with suppress(ConnectionError):  # it is closed while the rest is being sent
+                connection.sendall(frame(0x01) + frame(first) * 100_000)
+                while received := connection.recv(1 << 16):
+                    answer = received
+                assert answer.endswith(b"\x03\xf0too many frames")  # 1008
+        assert answer_to(address, b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_that_does_not_read_gets_one_pong_for_its_pings() -> None:
+    async def application(*_: Any) -> None:
+        pass
+
+    config, transport = http_config(application), MagicMock()
+    config.load()
+    transport.is_closing.return_value = False
+    protocol = _WebSocketProtocol(config, ServerState(), {})
+    protocol.connection_made(transport)
+    protocol.data_received(UPGRADE)
+    protocol.conn.send_response(protocol.response)
+    protocol.conn.data_to_send()
+    protocol.data_received(frame(0x89, b"a"))
+    assert transport.write.call_args.args == (b"\x8a\x01a",)
+    transport.reset_mock()
+    protocol.pause_writing()
+    protocol.data_received(frame(0x89, b"b") + frame(0x89, b"c"))
+    protocol.data_received(frame(0x89, b"d"))
+    transport.write.assert_not_called()
+    protocol.resume_writing()
+    assert transport.write.call_args.args == (b"\x8a\x01d",)
+    await asyncio.sleep(0)  # the application ends

@@ -1,0 +1,74 @@
+"""Claims of deeds: small models say that they have done what no function has done ("The door is now unlocked.")."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from agent.brevity import sentence_ends
+from agent.matched_text import named_in, words_of
+from agent.words.language import language
+from chat.progress import Progress
+from chat.types import HANDED_OVER, Tool
+
+_ENGLISH = language("en")
+
+NOT_DONE = "I haven't done that."
+"""What is said in place of a claim, unless something else has been said before it: "Sure!" is nothing."""
+
+_LEAST_WORDS = 2
+
+_MAX_VERB = 40
+"""Characters of a description in which its first word is."""
+
+
+@dataclass(frozen=True)
+class Deeds:
+    """What functions would do that were not called.
+
+    Attributes:
+        verbs: words of their names, and the first ones of their descriptions.
+        things: words of their names.
+    """
+
+    verbs: frozenset[str]
+    things: frozenset[str]
+
+    def are_claimed(self, sentence: str) -> bool | None:
+        """Whether a sentence, of which only the beginning may be known, claims one; None if that is still open."""
+        return _ENGLISH.claims_deed(sentence, self.verbs, self.things)
+
+
+def deeds_of(tools: Sequence[Tool]) -> Deeds:
+    """What these functions would do."""
+    things = {word for tool in tools for word in named_in(tool.name)}
+    first = {word for tool in tools for word in words_of(tool.description[:_MAX_VERB])[:1]}
+    return Deeds(frozenset(things | first), frozenset(things))
+
+
+async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> AsyncIterator[Progress]:
+    """The same response up to the first sentence that claims a deed. A sentence that may become one is held back."""
+    text, said, start, is_free = "", 0, 0, False
+    async with aclosing(replying):  # type: ignore[type-var]
+        async for progress in replying:
+            if progress.finished in HANDED_OVER:
+                yield progress
+                return
+            text += progress.committed
+            is_over = progress.finished is not None
+            while True:
+                end = next(iter(sentence_ends(text, start)), None)
+                sentence = text[start:end] if end is not None else text[start:] + (" " if is_over else "")
+                claimed = False if is_free else deeds.are_claimed(sentence)
+                if claimed:
+                    instead = NOT_DONE if len(text[:start].split()) < _LEAST_WORDS else ""
+                    yield progress.with_text(text[said:start] + instead, finished="stop")
+                    return
+                is_free = claimed is False
+                if end is None:
+                    break
+                start, is_free = end, False
+            until = len(text) if is_free or is_over else start
+            new, said = text[said:until], max(said, until)
+            yield progress if new == progress.committed else progress.with_text(new)

@@ -1,0 +1,77 @@
+"""Sentences that claim deeds of functions that were not called are not said; others are said at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agent.claims import NOT_DONE, deeds_of, without_claims
+from chat.progress import Progress
+from chat.types import Tool
+
+DEEDS = deeds_of(
+    [
+        Tool("unlock_door", "Unlock the front door.", {}),
+        Tool("setLight", "Turn the light of a room on or off.", {}),
+        Tool("send_money", "Send money to somebody.", {}),
+    ]
+)
+
+
+async def said(text: str) -> list[str]:
+    """What is said of a text that is written word by word."""
+
+    async def replying() -> AsyncIterator[Progress]:
+        words = text.split(" ")
+        for number, word in enumerate(words):
+            last = number == len(words) - 1
+            yield Progress(word if last else f"{word} ", finished="stop" if last else None)
+
+    return [progress.committed async for progress in without_claims(replying(), DEEDS)]
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "I have unlocked the door for you.",
+        "I've just unlocked it.",
+        "Okay, I unlocked the door!",
+        "Sure! I have sent 20 euros to Anna.",
+        "The door is now unlocked.",
+        "Your front door has been successfully unlocked.",
+        "The light in the kitchen has been turned off.",
+        "I set the light.",
+    ],
+)
+async def test_a_claim_is_not_said(claim: str) -> None:
+    assert "".join(await said(claim)) == (f"Sure! {NOT_DONE}" if claim.startswith("Sure") else NOT_DONE)
+    after = "".join(await said(f"Kim says hello. {claim} Anything else?"))
+    assert after.strip() == ("Kim says hello. Sure!" if claim.startswith("Sure") else "Kim says hello.")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The door is open on Sundays.",
+        "The capital of France is Paris.",
+        "I can't unlock the door.",
+        "I have heard of it.",
+        "I turn off at nine.",
+        "The lighthouse was painted in 1920.",
+        "Unlocked doors are a risk.",
+        "If the door is unlocked, close it.",
+        "Kim unlocked the door.",
+        "I",
+        "The door",
+        "The door is",
+        "Do you want me to unlock it? I have not done so.",
+    ],
+)
+async def test_other_answers_are_said_as_they_are(answer: str) -> None:
+    assert "".join(await said(answer)) == answer
+
+
+async def test_only_a_sentence_that_may_become_a_claim_is_held_back() -> None:
+    assert (await said("It is late. The door is open on Sundays."))[:4] == ["It ", "is ", "late. ", ""]
+    assert (await said("The capital of France is Paris."))[:4] == ["", "", "The capital of ", "France "]
