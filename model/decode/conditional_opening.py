@@ -104,11 +104,12 @@ class ConditionalOpening(Constraint):
         return min((end for end in ends if end >= 0), default=allowed)
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Record committed tokens; returns the rest of the opening after its first token."""
-        following = self._constraint.commit(tokens)
+        """Record committed tokens; returns the rest of the opening after its first token. The constraint does not see
+        an opening: the end of the response may be one, where a grammar demands a text."""
         if tokens and self._opening:
             opening, self._opening = self._opening, ()
-            following = opening[1:] if tokens[0] == opening[0] else following
+            return opening[1:]
+        following = self._constraint.commit(tokens)
         if self._avoided:
             self._written += [*tokens, *following]
             if len(self._written) >= max(map(len, self._avoided)):

@@ -119,8 +119,13 @@ async def test_other_responses_are_left_alone(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"tools": [TOOL]}, {"grammar": Opening(("hello to you",))}],
-    ids=["alone", "functions of others", "an opening"],
+    [
+        {},
+        {"tools": [TOOL]},
+        {"grammar": Opening(("hello to you",))},
+        {"grammar": Opening(("hello to you", "Paris is the capital"))},
+    ],
+    ids=["alone", "functions of others", "an opening", "a choice of openings"],
 )
 @pytest.mark.parametrize("instructions", [SYSTEM, replace(SYSTEM, content="hello to you")])
 async def test_a_task_ends_the_response_at_once_if_that_is_asked_for(
