@@ -176,7 +176,11 @@ class Planner:
                     for answered in held:
                         yield answered
                     return
-                held, evidence = [], self._with_program(turn, evidence, program)
+                is_dictated, held = bool(held), []
+                evidence = self._with_program(turn, evidence, program)
+                if is_dictated and evidence.refused:  # the language model would make the same call again
+                    yield Decision(Say(evidence.refused), "program", "it cannot be done")
+                    return
             else:
                 ended = None
                 if effort is not None and decision.policy == "local model" and not decision.do.tools:
@@ -317,13 +321,13 @@ class Planner:
         return any(may_be_quoted(name, turn.said) and self._changes_something(name) for name in names)
 
     def _keeps_quoted(self, turn: Turn, held: Sequence[Progress], program: str) -> bool:
-        """Whether a program does all that the user wants, and a call that is held was named in a text that it keeps."""
+        """Whether a call that is held was named in a text that a program keeps, or would keep with functions that are
+        not here: a reminder to unlock the door unlocks nothing either."""
         try:
             outcome = self._run(turn, program)
         except BadProgram:
             return False
-        available = {tool.name for tool in turn.functions}
-        if outcome.refusal or not {call.name for call in outcome.calls} <= available:
+        if outcome.refusal:
             return False
         texts = [value for call in outcome.calls for value in dict(call.arguments).values() if isinstance(value, str)]
         names = {delta.name for progress in held for delta in progress.tool_calls}

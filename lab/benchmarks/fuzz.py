@@ -25,7 +25,7 @@ def fuzz_here(name: str, seconds: int) -> None:
     """Fuzz one target in this process, which libFuzzer ends."""
     import atheris
 
-    with atheris.instrument_imports(include=["server", "voice"]):
+    with atheris.instrument_imports(include=["agent", "chat", "model.checkpoint", "model.hub", "server", "voice"]):
         targets = all_targets()
     atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=4096"], targets[name].hypothesis.fuzz_one_input)
     atheris.Fuzz()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from agent.plan import Say
 from agent.quotation import is_quoted, may_be_quoted
 from tests.agent.test_planner import Setup, calls, setup  # noqa: F401
 from tests.fakes import run_on_virtual_clock
@@ -68,6 +69,18 @@ def test_a_call_that_is_named_only_in_what_is_written_down_is_not_made(
     asked.model.calls = [PAYING]
     steps = run_on_virtual_clock(lambda: asked.respond(said))
     assert steps.decisions[-1].do == calls(("write_note", {"text": text})) and not steps.calls
+
+
+def test_a_call_that_is_named_only_in_what_could_not_be_kept_is_not_made_either(
+    setup: Callable[..., Setup],  # noqa: F811
+) -> None:
+    said = "Remind me tomorrow to pay Anna."
+    asked = setup({said: ["set_reminder(about='pay Anna', day='tomorrow')"]})
+    asked.declared = tuple(tool for tool in asked.declared if tool.name != "set_reminder")
+    asked.model.calls = [PAYING]
+    steps = run_on_virtual_clock(lambda: asked.respond(said))
+    assert not steps.calls
+    assert steps.decisions[-1].do == Say("Sorry, I can't set reminders.")
 
 
 @pytest.mark.parametrize(
