@@ -69,6 +69,6 @@ async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> Asy
                 if end is None:
                     break
                 start, is_free = end, False
-            until = len(text) if is_free or is_over else start
+            until = len(text) if is_free or is_over or progress.tool_calls else start
             new, said = text[said:until], max(said, until)
             yield progress if new == progress.committed else progress.with_text(new)
