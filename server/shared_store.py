@@ -43,6 +43,12 @@ redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
 
+_CLAIM_SCRIPT = """
+if redis.call('get', KEYS[1]) == '' then return 0 end
+redis.call('set', KEYS[1], '', 'PX', ARGV[1])
+return 1
+"""
+
 _TAKE_SCRIPT = """
 local value = redis.call('get', KEYS[1])
 if not value or value == '' then return false end
@@ -69,6 +75,9 @@ class RecordStore(Protocol):
 
     def take(self, key: str, seconds: float) -> bytes | None:
         """Like `get`, but of several callers only one gets the value. For so long it counts as taken."""
+
+    def claim(self, key: str, seconds: float) -> bool:
+        """Like `take`, for its owner, who needs no value and may have stored none. Returns False if it was taken."""
 
     def delete(self, *keys: str) -> None:
         """Forget values, or that they were taken."""
@@ -163,6 +172,14 @@ class SQLiteStore:
                 file.execute("update records set value = x'', expires_at = ? where key = ?", (now + seconds, key))
         return bytes(rows[0][0]) if rows else None
 
+    def claim(self, key: str, seconds: float) -> bool:
+        now = self._clock()
+        statement = (
+            "insert into records values (?1, x'', ?2) on conflict (key) do update set value = x'', expires_at = ?2 "
+            "where value != x'' or expires_at <= ?3"
+        )
+        return self._execute(statement, key, now + seconds, now)[1] > 0
+
     def delete(self, *keys: str) -> None:
         with self._transaction() as file:
             file.executemany("delete from records where key = ?", [(key,) for key in keys])
@@ -217,7 +234,8 @@ class RedisStore:
             raise ValueError(message) from None
         self._errors = redis.RedisError
         self._client: Any = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
-        self._put, self._take = self._client.register_script(_PUT_SCRIPT), self._client.register_script(_TAKE_SCRIPT)
+        scripts = _PUT_SCRIPT, _TAKE_SCRIPT, _CLAIM_SCRIPT
+        self._put, self._take, self._claim = map(self._client.register_script, scripts)
         try:
             self._client.ping()
         except self._errors as error:
@@ -232,6 +250,9 @@ class RedisStore:
 
     def take(self, key: str, seconds: float) -> bytes | None:
         return self._call(self._take, keys=[_PREFIX + key], args=[_milliseconds(seconds)]) or None
+
+    def claim(self, key: str, seconds: float) -> bool:
+        return bool(self._call(self._claim, keys=[_PREFIX + key], args=[_milliseconds(seconds)]))
 
     def delete(self, *keys: str) -> None:
         if keys:

