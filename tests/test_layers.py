@@ -39,7 +39,7 @@ LAYERS = {
             "confirmation",
         ],
         ["words", "brevity", "quotation"],
-        ["capture", "program", "dictation"],
+        ["capture", "program", "dictation", "claims"],
         ["closed_forms", "tools", "remote", "documents", "reasoning"],
         ["plan"],
         ["tool_runs"],
