@@ -59,7 +59,8 @@ _LOOPBACK = "127.0.0.1"
 
 class _StrictConnection(h11.Connection):
     """Refuses requests whose body has two lengths, or a framing that HTTP/1.0 does not know: a proxy may read another
-    length, and take the rest for the next request (RFC 9112, 6.1)."""
+    length, and take the rest for the next request (RFC 9112, 6.1). And those whose headers are too long, which h11 reads
+    if they come in one piece."""
 
     def next_event(self) -> Any:
         """See `Connection`. Raises RemoteProtocolError."""
@@ -68,6 +69,8 @@ class _StrictConnection(h11.Connection):
             names = {name for name, _ in event.headers}
             if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
                 raise h11.RemoteProtocolError("the length of the body is ambiguous")
+            if sum(len(name) + len(value) for name, value in event.headers) > _MAX_HEAD_BYTES:
+                raise h11.RemoteProtocolError("the headers are too long")
         return event
 
 
