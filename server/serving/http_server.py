@@ -59,8 +59,8 @@ _LOOPBACK = "127.0.0.1"
 
 class _StrictConnection(h11.Connection):
     """Refuses requests whose body has two lengths, or a framing that HTTP/1.0 does not know: a proxy may read another
-    length, and take the rest for the next request (RFC 9112, 6.1). And those whose headers are too long, which h11 reads
-    if they come in one piece."""
+    length, and take the rest for the next request (RFC 9112, 6.1). And those whose headers are too long, which h11
+    reads if they come in one piece."""
 
     def next_event(self) -> Any:
         """See `Connection`. Raises RemoteProtocolError."""

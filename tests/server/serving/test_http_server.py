@@ -146,4 +146,4 @@ async def test_a_client_that_does_not_read_gets_one_pong_for_its_pings() -> None
     transport.write.assert_not_called()
     protocol.resume_writing()
     assert transport.write.call_args.args == (b"\x8a\x01d",)
-    await asyncio.sleep(0)  # the application ends
+    await asyncio.gather(*protocol.tasks)
