@@ -126,7 +126,7 @@ def test_a_flood_of_frames_closes_the_connection(first: int) -> None:
 
 
 async def test_a_client_that_does_not_read_gets_one_pong_for_its_pings() -> None:
-    async def application(*_: Any) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         pass
 
     config, transport = http_config(application), MagicMock()
