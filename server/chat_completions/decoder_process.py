@@ -9,6 +9,7 @@ import resource
 import struct
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import IO, Any
 
@@ -74,7 +75,7 @@ def decode(data: bytes, rate: int, output: IO[bytes]) -> int:
     import av  # `main` says where it is
 
     try:
-        resampler, written = av.AudioResampler("s16", "mono", rate), 0
+        written = 0
         with av.open(BytesIO(data), metadata_errors="ignore", options=_OPTIONS) as container:
             if not container.streams.audio:
                 return NO_AUDIO
@@ -82,20 +83,28 @@ def decode(data: bytes, rate: int, output: IO[bytes]) -> int:
             if codec is None or codec.name not in _CODECS.split(","):
                 return UNREADABLE
             codec.thread_count = 1
-            for frame in _frames(container):
-                for part in resampler.resample(frame):
-                    written += output.write(memoryview(part.planes[0])[: 2 * part.samples])
+            for part in _resampled(container.decode(audio=0), rate):
+                written += output.write(memoryview(part.planes[0])[: 2 * part.samples])
         return 0 if written else NO_AUDIO
     except MemoryError:
         return OUT_OF_MEMORY
-    except (av.error.FFmpegError, EOFError):
+    except (av.error.FFmpegError, EOFError, ValueError):
         return UNREADABLE
 
 
-def _frames(container: Any) -> Any:
-    """All frames of the first audio stream, then None, which flushes the resampler."""
-    yield from container.decode(audio=0)
-    yield None
+def _resampled(frames: Iterable[Any], rate: int) -> Iterator[Any]:
+    """The frames in 16 bits, mono, at a rate. Where their format changes, as between two recordings that were joined,
+    another resampler is needed."""
+    import av
+
+    resampler, shape = None, None
+    for frame in frames:
+        found = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if resampler is None or found != shape:
+            yield from () if resampler is None else resampler.resample(None)
+            resampler, shape = av.AudioResampler("s16", "mono", rate), found
+        yield from resampler.resample(frame)
+    yield from () if resampler is None else resampler.resample(None)
 
 
 def _silent_wav() -> bytes:

@@ -14,9 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 
 from server.api_errors import APIError
+from server.chat_completions import decoder_process
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from tests.real_time import HANG_S, wait_until
 from tests.recordings import encoded, overcounting_m4a, silent_flac, slow_flac
@@ -230,3 +233,16 @@ def test_the_processes_end_with_the_server(end: str) -> None:
         while not all(has_ended(pid) for pid in pids):
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_a_recording_whose_format_changes_is_decoded_to_its_end() -> None:
+    """As where two were joined; coverage-guided fuzzing found it."""
+
+    def frame(layout: str, channels: int, rate: int) -> av.AudioFrame:
+        made = av.AudioFrame.from_ndarray(np.zeros((1, channels * rate // 10), np.int16), format="s16", layout=layout)
+        made.sample_rate = rate
+        return made
+
+    frames = [frame("mono", 1, 8000), frame("stereo", 2, 48_000), frame("mono", 1, 8000)]
+    parts = decoder_process._resampled(frames, 16_000)
+    assert sum(part.samples for part in parts) == pytest.approx(3 * 1600, abs=40)
