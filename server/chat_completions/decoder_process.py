@@ -76,7 +76,7 @@ def decode(data: bytes, rate: int, output: IO[bytes]) -> int:
 
     try:
         written = 0
-        with av.open(BytesIO(data), metadata_errors="ignore", options=_OPTIONS) as container:
+        with av.open(BytesIO(data), "r", metadata_errors="ignore", options=_OPTIONS) as container:
             if not container.streams.audio:
                 return NO_AUDIO
             codec = container.streams.audio[0].codec_context
