@@ -10,7 +10,7 @@ from agent.brevity import sentence_ends
 from agent.matched_text import named_in, words_of
 from agent.words.language import language
 from chat.progress import Progress
-from chat.types import HANDED_OVER, Tool
+from chat.types import Tool
 
 _ENGLISH = language("en")
 
@@ -52,9 +52,6 @@ async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> Asy
     text, said, start, is_free = "", 0, 0, False
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
-            if progress.finished in HANDED_OVER:
-                yield progress
-                return
             text += progress.committed
             is_over = progress.finished is not None
             while True:
@@ -71,4 +68,5 @@ async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> Asy
                 start, is_free = end, False
             until = len(text) if is_free or is_over or progress.tool_calls else start
             new, said = text[said:until], max(said, until)
-            yield progress if new == progress.committed else progress.with_text(new)
+            is_passed_on = new == progress.committed and said == len(text)  # a draft follows what is held back
+            yield progress if is_passed_on else progress.with_text(new)

@@ -252,7 +252,7 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
     tools = tuple(tool for tool in turn.ask.tools if tool.name not in turn.replaced)
     if evidence.is_task is None:
         return replace(ask, tools=tools, task="maybe" if turn.said else "")
-    if evidence.refused:  # only a call or a question is said of it, so a call is as likely as if it were spoken
+    if evidence.refused:  # its text is dropped unless it asks, so a call needs as little certainty as in speech
         ask = replace(ask, spoken=True)
     is_talk = evidence.program is not None and evidence.program.is_talk
     return replace(ask, tools=tools, task="no" if is_talk else "")

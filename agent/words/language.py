@@ -116,8 +116,8 @@ class Language(Protocol):
         """
 
     def claims_deed(self, sentence: str, verbs: Collection[str], things: Collection[str]) -> bool | None:
-        """Whether a sentence, of which only the beginning may be known, says that somebody has done what one of the
-        verbs means ("I've unlocked it"), or that one of the things is as if they had ("The door is now unlocked").
+        """Whether a sentence, of which only the beginning may be known, says that the speaker has done what one of the
+        verbs means ("I've unlocked it"), or that it has been done to one of the things ("The door is now unlocked").
         None if that depends on how it goes on."""
 
     def wants_length(self, text: str) -> bool:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from io import BytesIO
+from itertools import chain, groupby
 from typing import IO, Any
 
 READY, TAKEN = b"\n", b"\r"
@@ -97,14 +98,10 @@ def _resampled(frames: Iterable[Any], rate: int) -> Iterator[Any]:
     another resampler is needed."""
     import av
 
-    resampler, shape = None, None
-    for frame in frames:
-        found = (frame.format.name, frame.layout.name, frame.sample_rate)
-        if resampler is None or found != shape:
-            yield from () if resampler is None else resampler.resample(None)
-            resampler, shape = av.AudioResampler("s16", "mono", rate), found
-        yield from resampler.resample(frame)
-    yield from () if resampler is None else resampler.resample(None)
+    for _, alike in groupby(frames, lambda frame: (frame.format.name, frame.layout.name, frame.sample_rate)):
+        resampler = av.AudioResampler("s16", "mono", rate)
+        for frame in chain(alike, [None]):  # None flushes it
+            yield from resampler.resample(frame)
 
 
 def _silent_wav() -> bytes:

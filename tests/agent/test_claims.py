@@ -75,3 +75,13 @@ async def test_other_answers_are_said_as_they_are(answer: str) -> None:
 async def test_only_a_sentence_that_may_become_a_claim_is_held_back() -> None:
     assert (await said("It is late. The door is open on Sundays."))[:4] == ["It ", "is ", "late. ", ""]
     assert (await said("The capital of France is Paris."))[:4] == ["", "", "The capital of ", "France "]
+
+
+async def test_drafts_that_follow_what_is_held_back_are_not_shown() -> None:
+    async def replying() -> AsyncIterator[Progress]:
+        yield Progress("The door ")
+        yield Progress("", draft="is open")
+        yield Progress("is open ", draft="now")
+
+    shown = [(progress.committed, progress.draft) async for progress in without_claims(replying(), DEEDS)]
+    assert shown[:2] == [("", ""), ("", "")] and shown[2][0] == "The door is open "
