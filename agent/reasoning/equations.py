@@ -12,16 +12,20 @@ _DIGITS = "0123456789"
 _EXPRESSION = f"{_DIGITS}.,() ${_OPERATORS}"
 """Characters of the left side of an equation."""
 
-_MAX_LEFT = 120
+_MAX_LEFT, _MAX_RIGHT = 120, 40
+"""Characters of an equation that are looked at, and those from its `=` to what follows its right side, at most."""
 
 
-def corrected(text: str) -> str | None:
+def corrected(text: str, start: int = 0) -> str | None:
     """The text up to the first equation whose right side is wrong, with the right one; None if there is none.
 
     An equation is an expression of numbers, `=`, and a number that something follows. What is not understood is left as
     it is. A right side may be rounded or cut off.
+
+    Args:
+        start: equations that end before it have been checked.
     """
-    end = text.find("=")
+    end = text.find("=", max(0, start - _MAX_RIGHT))
     while end >= 0:
         value, length = _left_side(text[max(0, end - _MAX_LEFT) : end]), _number_length(text, end + 1)
         if value is not None and length and not _is_close(value, text[end + 1 : end + 1 + length]):

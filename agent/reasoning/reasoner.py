@@ -57,6 +57,9 @@ there are fewer samples."""
 _LEAD = 3
 """With so many votes more than any other, an answer is taken although the samples that are left could overtake it."""
 
+_Check = Callable[[str, int], str | None]
+"""A text and how much of it has been checked → the text up to what is wrong, mended; None if nothing is."""
+
 _CONCLUSION = "\n\nYou have worked it out:\n{text}\n\nSo the answer is {answer}. Answer now with that."
 
 
@@ -177,19 +180,21 @@ class Reasoner:
             except ValueError as error:  # the prompt has been read before, so it is not that
                 _log.info("a sample failed (%s)", error)
                 break
-            if until is None or (fixed := until(written)) is None:
+            if until is None or (fixed := until(written, 0)) is None:
                 written = written.removeprefix(begin)
                 found = _program_answer(written) if method == "program" else _steps_answer(written, kind)
                 return Sample(method, found, written)
             text = fixed
         return Sample(method, "", "")
 
-    async def _write(self, model: LanguageModel, ask: Ask, until: Callable[[str], str | None] | None = None) -> str:
+    async def _write(
+        self, model: LanguageModel, ask: Ask, until: Callable[[str, int], str | None] | None = None
+    ) -> str:
         """What the language model writes, up to a wrong result that `until` finds; empty if it was cut off."""
         text, tokens, steps = "", 0, 0
         async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
             async for progress in replying:
-                text += progress.committed
+                seen, text = len(text), text + progress.committed
                 self.tokens += progress.tokens - tokens
                 self.steps += progress.step - steps
                 self.prompt_tokens = max(self.prompt_tokens, progress.prompt_tokens)
@@ -197,7 +202,7 @@ class Reasoner:
                 tokens, steps = progress.tokens, progress.step
                 if progress.finished == "length":
                     return ""
-                if until is not None and progress.committed and until(text) is not None:
+                if until is not None and progress.committed and until(text, seen) is not None:
                     break
         return text
 

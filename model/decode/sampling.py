@@ -98,6 +98,35 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     return distribution
 
 
+_FEW = 256
+"""Tokens among which those that share a `top_p` are looked for first: sorting the vocabulary takes 10 to 20 ms."""
+
+
+def likely_tokens(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """The tokens to sample from and their probabilities: [vocabulary] → [tokens] int64 ascending, [tokens].
+
+    They are what `probabilities` leaves, but the whole vocabulary is not sorted unless it must be."""
+    count = sampling.top_k or (_FEW if sampling.top_p < 1 else 0)
+    if 0 < count < logits.shape[-1]:
+        top = logits.topk(count)
+        scaled = top.values / max(sampling.temperature, _COLDEST)
+        if sampling.top_k:
+            weights = scaled.softmax(-1)
+        else:
+            weights = (scaled - (logits / max(sampling.temperature, _COLDEST)).logsumexp(-1)).exp_()
+        before = weights.cumsum(-1) - weights
+        kept = int((before < sampling.top_p).sum())
+        if sampling.top_k or kept < count:
+            tokens, order = top.indices[:kept].sort()
+            weights = weights[:kept][order]
+            return tokens, weights / weights.sum()
+    distribution = probabilities(logits, sampling)
+    if not count:
+        return torch.arange(len(distribution), device=logits.device), distribution
+    tokens = distribution.nonzero()[:, 0]
+    return tokens, distribution[tokens]
+
+
 def token_at(distribution: Tensor, uniform: Tensor) -> Tensor:
     """The token whose interval a number falls into, if the tokens share [0, 1) in the order of their ids, each as its
     probability: [..., vocabulary], [...] float32 in [0, 1) → [...] int64."""
@@ -153,8 +182,9 @@ class Sampler:
         position's random number alone, so a token that is verified later is the one that would be sampled now."""
         if self.sampling.temperature == 0:
             return int(greedy_tokens(logits))
+        tokens, distribution = likely_tokens(logits, self.sampling)
         uniform = self.uniforms(position + 1)[position].to(logits.device)
-        return int(token_at(probabilities(logits, self.sampling), uniform))
+        return int(tokens[token_at(distribution, uniform)])
 
     def sample(self, logits: Tensor) -> int:
         """A token as the base model alone would choose it: [vocabulary]."""

@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decode.sampling import Sampling, entropy_of, probabilities, token_probabilities
+from model.decode.sampling import (
+    Sampler,
+    Sampling,
+    entropy_of,
+    likely_tokens,
+    probabilities,
+    token_at,
+    token_probabilities,
+)
 
 
 @given(
@@ -38,6 +46,40 @@ def test_distributions_of_several_rows_are_those_of_each_row(seed: int, sampling
     together = probabilities(logits, sampling)
     alone = torch.stack([torch.stack([probabilities(row, sampling) for row in rows]) for rows in logits])
     torch.testing.assert_close(together, alone)
+
+
+@given(
+    seed=st.integers(0, 99),
+    spread=st.sampled_from([0.1, 1.0, 5.0]),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.floats(0.1, 2),
+        top_k=st.sampled_from([0, 1, 20, 900]),
+        top_p=st.sampled_from([0.3, 0.9, 1.0]),
+    ),
+    uniform=st.floats(0, 0.999),
+)
+def test_the_few_likely_tokens_are_those_of_the_whole_distribution(
+    seed: int, spread: float, sampling: Sampling, uniform: float
+) -> None:
+    """Flat and peaked ones: among the flat ones, more than 256 of the 700 tokens share the probability."""
+    logits = torch.randn(700, generator=torch.Generator().manual_seed(seed)) * spread
+    tokens, weights = likely_tokens(logits, sampling)
+    whole = torch.zeros(700).index_put((tokens,), weights)
+    torch.testing.assert_close(whole, probabilities(logits, sampling), atol=1e-6, rtol=1e-4)
+    chosen = int(tokens[token_at(weights, torch.tensor(uniform))])
+    ends = weights.cumsum(-1).tolist()
+    expected = next((int(token) for token, end in zip(tokens, ends, strict=True) if end > uniform), int(tokens[-1]))
+    assert chosen == expected or min(abs(end - uniform) for end in ends) < 1e-5
+
+
+def test_the_vocabulary_is_not_sorted_for_a_token() -> None:
+    logits = torch.randn(151_936, generator=torch.Generator().manual_seed(0)) * 4
+    with torch.profiler.profile(record_shapes=True) as profile:
+        Sampler(Sampling(0.6, top_k=20, top_p=0.9)).sample_at(logits, 0)
+        Sampler(Sampling(0.6, top_p=0.9)).sample_at(logits, 0)
+    sorts = [event for event in profile.key_averages(group_by_input_shape=True) if event.key == "aten::sort"]
+    assert all(event.input_shapes and event.input_shapes[0][-1] <= 256 for event in sorts)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(0.7), Sampling(0.7, top_k=5), Sampling(0.7, top_p=0.9)])
