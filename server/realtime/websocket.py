@@ -52,6 +52,7 @@ _NORMAL, _GOING_AWAY, _POLICY_VIOLATION, _SERVICE_RESTART, _TRY_AGAIN_LATER = 10
 
 _CLOSE_CODES = {
     "origin_not_allowed": _POLICY_VIOLATION,
+    "api_key_required": _POLICY_VIOLATION,
     "invalid_api_key": _POLICY_VIOLATION,
     "key_revoked": _POLICY_VIOLATION,
     "quota_exceeded": _POLICY_VIOLATION,

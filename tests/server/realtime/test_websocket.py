@@ -211,6 +211,15 @@ async def test_a_revoked_key_ends_its_conversation_and_its_client_secrets(
             assert (await receive(client, "error"))["error"]["code"] == "invalid_api_key"
 
 
+async def test_a_client_behind_a_proxy_without_a_key_is_told_not_to_come_back() -> None:
+    """The page would otherwise try again and again, and its notice about the key would give way to one about that."""
+    with serving() as address:
+        async with connected(address, additional_headers={"X-Forwarded-For": "203.0.113.7"}) as client:
+            assert (await receive(client, "error"))["error"]["code"] == "api_key_required"
+            await client.wait_closed()
+            assert client.close_code == 1008
+
+
 async def test_events_are_read_by_their_bytes_and_changes_by_the_size_of_the_whole_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
