@@ -141,6 +141,7 @@ class Ask:
         prediction: what the response will resemble, such as the text that it rewrites. The response does not depend
             on it, only how quickly it is generated.
         spoken: the text is said aloud, so it begins with a word.
+        assistant: the user talks to an assistant, aloud or in writing, and mostly wants it to use the functions it has.
         task: whether what the user said is for the assistant's functions. `maybe`: if the language model recognizes
             that it is, the response ends at once, with no text and `finished` = `task`. `no`: it is not, though it may
             look so. Empty: there is no function for it.
@@ -165,5 +166,6 @@ class Ask:
     stop: Sequence[str] = ()
     prediction: str = ""
     spoken: bool = False
+    assistant: bool = False
     task: Literal["", "maybe", "no"] = ""
     verdicts: frozenset[Literal["danger", "dismissal"]] = frozenset()

@@ -56,6 +56,7 @@ class ResponseOptions:
             deadline=deadline,
             effort=self.effort,
             spoken=self.speak,
+            assistant=True,
         )
 
 

@@ -136,6 +136,7 @@ async def _respond(
             max_tokens=_MAX_TOKENS,
             tools=tools,
             spoken=True,
+            assistant=True,
             parallel_tool_calls=True,
         )
     )

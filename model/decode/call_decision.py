@@ -46,7 +46,7 @@ class CallThresholds:
         optional: how much likelier an optional argument must be than the end of the arguments.
         fit_weight: how much `GateOdds.fits` counts, where the model has a call gate; 0 for not at all.
         fit_call: what `call` is then.
-        fit_call_spoken: the same where the user speaks, as who speaks to an assistant with functions mostly wants one.
+        fit_call_assistant: the same for an assistant, as whoever talks to one that has functions mostly wants one.
         several_weight: how much `GateOdds.several` counts, where the model has a call gate; 0 for not at all.
         several_another: what `another` is then.
         continues: of `GateOdds.continues`, from which another call follows the outputs of calls.
@@ -60,7 +60,7 @@ class CallThresholds:
     optional: float = 3.7
     fit_weight: float = 0.0
     fit_call: float = 0.0
-    fit_call_spoken: float = 0.0
+    fit_call_assistant: float = 0.0
     several_weight: float = 0.0
     several_another: float = 0.0
     continues: float = math.inf
@@ -91,7 +91,7 @@ class CallDecision:
         names: the tools that may be called.
         calls: a matcher at the start of a call, to check the scored tokens with.
         expected: whether a call is likely: the user's words suit a tool, or answer a question.
-        spoken: whether the user speaks.
+        assistant: whether the user talks to an assistant that has the functions.
         after_output: whether the response follows the output of a tool. It is a call if the gate says so and a tool's
             name is likely, or if the tag is the most likely token: models that were not taught the tag repeat their
             call then, instead of answering.
@@ -110,7 +110,7 @@ class CallDecision:
         calls: GrammarMatcher,
         *,
         expected: bool = False,
-        spoken: bool = False,
+        assistant: bool = False,
         after_output: bool = False,
         gate: Callable[[Tensor], GateOdds] | None = None,
     ) -> None:
@@ -119,7 +119,7 @@ class CallDecision:
         self._thresholds, self._after_output = thresholds, after_output
         self._bonus = thresholds.expected if expected else 0.0
         self._least = thresholds.call
-        self._least_gated = thresholds.fit_call_spoken if spoken else thresholds.fit_call
+        self._least_gated = thresholds.fit_call_assistant if assistant else thresholds.fit_call
         self._starts = start_tokens(tokenizer)
         self._tag = tokenizer.token_id(CALL_START)
         self._start_score, self._head_length = 0.0, 0

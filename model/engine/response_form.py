@@ -96,7 +96,7 @@ def response_form(model: LoadedModel, ask: Ask) -> ResponseForm:
             [tool.name for tool in callable_tools],
             matcher,
             expected=_answers_question(ask.messages),
-            spoken=ask.spoken,
+            assistant=ask.assistant,
             after_output=after_output,
             gate=None if model.call_gate is None else model.call_gate.odds,
         )

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from chat.types import Ask
+from chat.types import Ask, Message
 from tests.fakes import FakeLanguageModel, FakeProgress
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
 from voice.playback import SessionSettings
+from voice.response_options import ResponseOptions
 from voice.response_request import ResponseRequest
 
 
@@ -88,6 +89,11 @@ def test_a_written_response_is_not_spoken() -> None:
     assert not harness.events_of(events.ResponseAudio)
     (done,) = harness.events_of(events.ResponseDone)
     assert (done.status, done.reason, done.item.text) == ("incomplete", "max_output_tokens", "The capital of")
+
+
+@pytest.mark.parametrize("speak", [True, False])
+def test_functions_are_an_assistants_whether_the_user_speaks_or_writes(*, speak: bool) -> None:
+    assert ResponseOptions(speak=speak).ask([Message("user", "Lock the door")]).assistant
 
 
 def test_drafts_are_shown_and_never_remembered() -> None:

@@ -88,7 +88,7 @@ async def ask(engine: Engine, tools: ServerTools, said: str) -> Answer:
     text, calls, policies = "", list[tuple[str, Mapping[str, Any]]](), list[str]()
     for number in range(_MAX_STEPS):
         made: list[ToolCall] = []
-        asked = Ask(messages, tools=own.declarations, max_tokens=_MAX_TOKENS, spoken=True)
+        asked = Ask(messages, tools=own.declarations, max_tokens=_MAX_TOKENS, spoken=True, assistant=True)
         async for step in planner.respond(asked, first=not number):
             if isinstance(step, Decision):
                 policies.append(step.policy)

@@ -73,15 +73,15 @@ def test_the_first_token_and_the_name_decide_together(compiler: GrammarCompiler,
         assert chosen == (1 if call else None)
 
 
-@pytest.mark.parametrize(("fits", "written", "spoken"), [(0.0, True, True), (-1.0, False, True), (-3.0, False, False)])
-def test_the_gate_asks_for_less_where_the_user_speaks(
-    compiler: GrammarCompiler, tokenizer: TextTokenizer, fits: float, *, written: bool, spoken: bool
+@pytest.mark.parametrize(("fits", "alone", "talked_to"), [(0.0, True, True), (-1.0, False, True), (-3.0, False, False)])
+def test_the_gate_asks_for_less_of_an_assistant(
+    compiler: GrammarCompiler, tokenizer: TextTokenizer, fits: float, *, alone: bool, talked_to: bool
 ) -> None:
-    thresholds = replace(THRESHOLDS, fit_weight=2.0, fit_call=-2.0, fit_call_spoken=-4.0)
+    thresholds = replace(THRESHOLDS, fit_weight=2.0, fit_call=-2.0, fit_call_assistant=-4.0)
     matcher = call_matcher(compiler, tokenizer, [Tool(name) for name in NAMES], parallel=False)
-    for speaks, may_call in ((False, written), (True, spoken)):
+    for talks, may_call in ((False, alone), (True, talked_to)):
         odds = GateOdds(fits, 0.0, 0.0)
-        decided = CallDecision(tokenizer, thresholds, NAMES, matcher, spoken=speaks, gate=lambda _, odds=odds: odds)  # type: ignore[misc]
+        decided = CallDecision(tokenizer, thresholds, NAMES, matcher, assistant=talks, gate=lambda _, odds=odds: odds)  # type: ignore[misc]
         decided.observe(torch.zeros(1))
         assert decided.may_call(first_logits(compiler, tokenizer, -1.0)) is may_call
 
