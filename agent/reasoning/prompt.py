@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
 from agent.program.grammar import computation_grammar
 from chat.types import Lark, Message, lark_string
 
-Kind = Literal["number", "option", "text"]
+Kind = Literal["number", "choice", "text"]
 """What the answer to a message is: a number or a time, one of a few things such as yes or no, or a text."""
 
 Method = Literal["program", "steps"]
@@ -82,11 +82,70 @@ answer = start + minutes(105)
 
 Message: What do you think of jazz?
 text"""
+"""What programs are written after. Without the examples of other kinds, fewer programs were right (48 of 124 for 58)."""
+
+KIND_EXAMPLES = """Say what kind of answer a message asks for: number (one number or time), choice (yes or no, true \
+or false, or one of the things that the message names) or text (words, sentences, a list, code).
+
+Message: Ann has three boxes with 12 pencils each. She gives half of them to Tom. How many are left?
+number
+Message: Write a short letter to my 3 neighbors about the party on the 12th.
+text
+Message: Is 51 a prime number?
+choice
+Message: How do I get a stain out of a shirt?
+text
+Message: Which is heavier, a pound of feathers or a kilo of iron?
+choice
+Message: A film starts at 8:50 pm and takes 105 minutes. When does it end?
+number
+Message: Who was Albert Einstein?
+text
+Message: Give me two ideas for dinner.
+text
+Message: Lea has 12 coins, Max has 3 more than half of that. Who has more coins?
+choice
+Message: hi, how are you?
+text
+Message: What is 15 percent of 80?
+number
+Message: Explain in 100 words what an interest rate is.
+text
+Message: Does a bus with 40 seats have room for 3 classes of 14 children?
+choice
+Message: Translate into German: "Where is the station?"
+text
+Message: How many days are there from March 3 to May 9?
+number
+Message: Name the 8 planets.
+text
+Message: True or false: spiders are insects.
+choice
+Message: What should I do when my phone does not charge?
+text
+Message: In how many ways can 4 people sit on a bench?
+number
+Message: Write a poem about rain.
+text"""
+
+KIND_BIAS: Mapping[Kind, float] = {"number": -1.0, "choice": -1.5, "text": 0.0}
+"""Added to the log probability of each kind: the 1.5B says `number` and `choice` too often. Fitted to 48 messages."""
+
+_MAX_KIND_CHARACTERS = 2000
+"""Of a message whose kind is asked for: of a longer one, its first and last half as many."""
 
 KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 """The grammar of the word that says what an answer is."""
 
 _INSTRUCTION = "Think step by step. End with a line `Answer: ` and the {what} alone."
+
+
+def kind_prompt(message: str) -> list[Message]:
+    """What is read to tell the kind of a message."""
+    if len(message) > _MAX_KIND_CHARACTERS:
+        half = _MAX_KIND_CHARACTERS // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    return [Message("system", KIND_EXAMPLES), Message("user", f"Message: {message}")]
 
 
 def prompt(method: Method, kind: Kind, messages: Sequence[Message]) -> list[Message]:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,20 +25,31 @@ from agent.program.evaluator import read_clock, run_program
 from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
 from agent.reasoning.equations import corrected
-from agent.reasoning.prompt import KINDS, Kind, Method, beginning, prompt, sample_grammar
+from agent.reasoning.prompt import KIND_BIAS, KINDS, Kind, Method, beginning, kind_prompt, prompt, sample_grammar
+from chat.progress import LikelyToken, Progress
 from chat.types import Ask, Message
 
 _log = logging.getLogger("rejoinder.reasoning")
 
 ReasoningEffort = Literal["low", "medium", "high"]
 
-_ROUNDS: dict[ReasoningEffort, Sequence[Sequence[Method]]] = {
-    "low": (("program",), ("steps",)),
-    "medium": (("program", "steps", "steps", "steps"),),
-    "high": (("program", "steps", "steps", "steps"), ("program", "steps", "steps", "steps", "steps", "steps")),
+_PROGRAM: tuple[Method, ...] = ("program",)
+_STEPS: tuple[Method, ...] = ("steps",)
+
+_ROUNDS: Mapping[ReasoningEffort, Sequence[Sequence[Method]]] = {
+    "low": (_PROGRAM * 4, _STEPS),
+    "medium": (_PROGRAM * 5 + _STEPS * 2,),
+    "high": (_PROGRAM + _STEPS * 3, _PROGRAM + _STEPS * 5),
 }
-"""The samples of each round. Another round is begun if the one before has not decided. One sample decides at `low`. An
-option takes as many steps, at least two."""
+"""The samples of each round for a number. Another round is begun if the one before has not decided. Chosen from 31 of
+GSM8K's train problems (docs/benchmarks/public.md)."""
+
+_CHOICE_ROUNDS: Mapping[ReasoningEffort, Sequence[Sequence[Method]]] = {
+    "low": (_STEPS * 2,),
+    "medium": (_STEPS * 4,),
+    "high": (_STEPS * 4, _STEPS * 6),
+}
+"""The same for a choice, which no program makes."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
 
@@ -82,7 +93,7 @@ class Conclusion:
     """What was worked out.
 
     Attributes:
-        answer: a number, a time or an option.
+        answer: a number, a time or one of the things to choose from.
         sample: the shortest of the samples that say so.
         votes, samples: how many say so, and of how many.
     """
@@ -113,16 +124,20 @@ class Reasoner:
         self.prompt_tokens = self.cached_tokens = self.tokens = self.steps = 0
 
     async def kind(self) -> Kind:
-        """What the answer is: a text is not worked out, nor what does not fit into the context after the examples.
-        Raises RuntimeError if the request failed."""
+        """What the answer is: a text is not worked out. Raises RuntimeError if the request failed."""
         if self._kind is None:
-            ask = Ask(prompt("program", "number", self._messages), grammar=KINDS, max_tokens=_MAX_KIND_TOKENS)
+            asked = kind_prompt(self._messages[-1].content)
+            ask = Ask(asked, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS, top_log_probabilities=len(KIND_BIAS))
+            likely: Sequence[LikelyToken] = ()
+            text = ""
             try:
-                word = await self._write(self._models["program"], ask)
+                async with aclosing(self._models["program"].reply(ask)) as replying:  # type: ignore[type-var]
+                    async for progress in self._counted(replying):
+                        text += progress.committed
+                        likely = likely or [one for score in progress.scores[:1] for one in score.top]
             except ValueError as error:
                 _log.info("nothing is worked out (%s)", error)
-                word = "text"
-            self._kind = "number" if word == "number" else "option" if word == "option" else "text"
+            self._kind = _likeliest_kind(likely, text)
         return self._kind
 
     async def conclude(self) -> Conclusion | None:
@@ -132,15 +147,17 @@ class Reasoner:
         if kind == "text":
             return None
         found: list[Sample] = []
-        rounds = _ROUNDS[self._effort]
-        if kind == "option":
-            rounds = [["steps"] * max(2, len(methods)) for methods in rounds]
+        rounds = (_ROUNDS if kind == "number" else _CHOICE_ROUNDS)[self._effort]
         for number, methods in enumerate(rounds, 1):
             later = sum(map(len, rounds[number:]))
-            if "steps" in methods and not self._begun["steps"]:  # all samples share what is read here
-                await self._write(self._models["steps"], Ask(prompt("steps", kind, self._messages), max_tokens=1))
+            try:
+                for method in set(methods) - set(self._begun):  # all samples share what is read here
+                    await self._write(self._models[method], Ask(prompt(method, kind, self._messages), max_tokens=1))
+            except ValueError as error:
+                _log.info("nothing is worked out (%s)", error)
+                return None
             await self._round(methods, kind, found, later)
-            if _is_decided(found, later) or (found and self._effort == "low"):
+            if _is_decided(found, later):
                 break
         return _majority(found, 1 if kind == "number" and self._effort == "low" else 2)
 
@@ -191,20 +208,26 @@ class Reasoner:
         self, model: LanguageModel, ask: Ask, until: Callable[[str, int], str | None] | None = None
     ) -> str:
         """What the language model writes, up to a wrong result that `until` finds; empty if it was cut off."""
-        text, tokens, steps = "", 0, 0
+        text = ""
         async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
-            async for progress in replying:
+            async for progress in self._counted(replying):
                 seen, text = len(text), text + progress.committed
-                self.tokens += progress.tokens - tokens
-                self.steps += progress.step - steps
-                self.prompt_tokens = max(self.prompt_tokens, progress.prompt_tokens)
-                self.cached_tokens = self.cached_tokens or progress.cached_tokens
-                tokens, steps = progress.tokens, progress.step
                 if progress.finished == "length":
                     return ""
                 if until is not None and progress.committed and until(text, seen) is not None:
                     break
         return text
+
+    async def _counted(self, replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
+        """The same, counted."""
+        tokens = steps = 0
+        async for progress in replying:
+            self.tokens += progress.tokens - tokens
+            self.steps += progress.step - steps
+            self.prompt_tokens = max(self.prompt_tokens, progress.prompt_tokens)
+            self.cached_tokens = self.cached_tokens or progress.cached_tokens
+            tokens, steps = progress.tokens, progress.step
+            yield progress
 
 
 def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list[Message]:
@@ -212,6 +235,17 @@ def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list
     newest = messages[-1]
     worked_out = _CONCLUSION.format(text=conclusion.sample.text.strip(), answer=conclusion.answer)
     return [*messages[:-1], replace(newest, content=newest.content + worked_out)]
+
+
+def _likeliest_kind(likely: Sequence[LikelyToken], written: str) -> Kind:
+    """The kind whose first token is the likeliest with `KIND_BIAS`; without probabilities, the one that was written."""
+    odds = {
+        kind: one.log_probability + bias
+        for kind, bias in KIND_BIAS.items()
+        for one in likely
+        if one.text and kind.startswith(one.text)
+    }
+    return max(odds, key=odds.__getitem__) if odds else next((kind for kind in KIND_BIAS if kind == written), "text")
 
 
 def _program_answer(program: str) -> str:
@@ -229,9 +263,9 @@ def _steps_answer(steps: str, kind: Kind) -> str:
     last number."""
     _, named, last = steps.lower().rpartition("answer")
     values: list[str] = _VALUE.findall(last if named else steps)
-    if named and (kind == "option" or not values):
+    if named and (kind == "choice" or not values):
         return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()")
-    if kind == "option" or not values:
+    if kind == "choice" or not values:
         return ""
     value = values[0] if named else values[-1]
     try:

@@ -58,7 +58,7 @@ async def test_a_text_that_was_cut_off_is_not_completed() -> None:
     assert await _text(["It is ", "12"], "1250", "length") == "It is 12"
 
 
-@pytest.mark.parametrize("kind", ["number", "option"])
+@pytest.mark.parametrize("kind", ["number", "choice"])
 def test_samples_follow_their_grammars_on_the_engine(
     client: OpenAI, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_samples_follow_their_grammars_on_the_engine(
     answered = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, reasoning_effort="high")
     assert answered.usage is not None and answered.usage.completion_tokens_details is not None
     assert (answered.usage.completion_tokens_details.reasoning_tokens or 0) > len(samples)
-    assert {sample.method for sample in samples} == ({"steps"} if kind == "option" else {"program", "steps"})
+    assert {sample.method for sample in samples} == ({"steps"} if kind == "choice" else {"program", "steps"})
     for each in samples:
         assert not each.answer or each.method == "steps" or "answer = " in each.text
 
