@@ -82,7 +82,7 @@ answer = start + minutes(105)
 
 Message: What do you think of jazz?
 text"""
-"""What programs are written after. Without the examples of other kinds, fewer programs were right (48 of 124 for 58)."""
+"""What programs are written after. Without the examples of other kinds, fewer were right (48 of 124, not 58)."""
 
 KIND_EXAMPLES = """Say what kind of answer a message asks for: number (one number or time), choice (yes or no, true \
 or false, or one of the things that the message names) or text (words, sentences, a list, code).
