@@ -6,31 +6,24 @@ One planner serves one conversation. Everything that it waits for can be cancell
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import math
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from agent.brevity import brief
 from agent.claims import deeds_of, without_claims
-from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, RemoteRequest
-from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
-from agent.program.check import ignores_supposed_day, missing_number
-from agent.program.evaluator import Outcome, run_program
-from agent.program.prompt import inability, with_missing
-from agent.program.speech import THINKING_PHRASE, answer
-from agent.program.values import BadProgram, Duration, local_time
-from agent.quotation import is_quoted, may_be_quoted
+from agent.plan import Decision, Evidence, Say, Turn, plan, refusal
+from agent.program.speech import THINKING_PHRASE
+from agent.program.values import local_time
+from agent.program_runs import ProgramRuns
+from agent.quotation import may_be_quoted
 from agent.reasoning.reasoner import Reasoner, ReasoningEffort, with_conclusion
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
-from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
 from chat.progress import Progress
@@ -41,12 +34,7 @@ if TYPE_CHECKING:
     from agent.documents.grounding import Grounding
     from agent.remote.remote_llm import RemoteLLM
 
-_log = logging.getLogger("rejoinder.voice")
-
 _ENGLISH = language("en")
-
-_MAX_PROGRAMS = 16
-"""Programs that are remembered, for what the user says next."""
 
 _NUM_EARLIER = 2
 """Earlier turns that a program's prompt has: what "and in Berlin?" takes up."""
@@ -58,8 +46,33 @@ _BRIDGED_AFTER_S = 0.6
 """A program that is not written so long after the first clause was needed is bridged by a phrase: the user has heard
 nothing for about a second."""
 
-_TALK = "talk()"
-"""The program for what is no task."""
+
+Part = Decision | Progress | RemoteRequest
+"""A part of a response: what was decided, what a language model says, or where words are about to be sent."""
+
+
+@dataclass
+class _Step:
+    """One step of a response.
+
+    Attributes:
+        evidence: it is planned again whenever this changes.
+        question: what is asked besides what is said.
+        effort: at which the answer is worked out first; None once that has been tried.
+        bridge_at: when a program that is not written yet is bridged, on `time.monotonic`.
+        held: calls that may only be dictated, until a program tells.
+    """
+
+    turn: Turn
+    evidence: Evidence
+    question: str
+    effort: ReasoningEffort | None
+    bridge_at: float = math.inf
+    held: list[Progress] = field(default_factory=list)
+
+    def asked_besides(self) -> Decision:
+        """The question that follows what is said."""
+        return Decision(Say(f" {self.question}"), "program", "something is missing")
 
 
 class Planner:
@@ -86,8 +99,7 @@ class Planner:
         self._remote_request: RemoteRequest | None = None  # the newest; others are cancelled
         self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
         self._selection = ToolSelection()
-        self._programs: OrderedDict[str, str] = OrderedDict()
-        self._beside: Outcome | None = None  # what a program asks or refuses besides its calls
+        self._programs = ProgramRuns(now)
         self._preparing: asyncio.Task[None] | None = None
 
     # Reading ahead.
@@ -119,9 +131,7 @@ class Planner:
 
     # Responses.
 
-    async def respond(
-        self, ask: Ask, *, first: bool = True, remote_leads: bool = False
-    ) -> AsyncIterator[Decision | Progress | RemoteRequest]:
+    async def respond(self, ask: Ask, *, first: bool = True, remote_leads: bool = False) -> AsyncIterator[Part]:
         """One step of a response: each decision, followed by what a language model says to it. Before words are sent
         elsewhere, yields where.
 
@@ -132,92 +142,107 @@ class Planner:
         """
         self._stop_preparing()
         turn = self._turn(ask)
-        beside, self._beside = None if first else self._beside, None
+        beside = self._programs.taken_beside()
+        if first:
+            beside = None
         if beside is not None and beside.refusal:
             yield Decision(Say(f"{refusal(beside)} "), "program", "part of it cannot be done")
         evidence = await self._evidence(turn, first=first, remote_leads=remote_leads)
-        question = "" if beside is None else beside.question
-        bridge_at = math.inf if ask.deadline is None else ask.deadline + _BRIDGED_AFTER_S
-        effort = _reasoning_effort(turn)
-        held = list[Progress]()  # calls that may only be dictated, until a program tells
-        while True:
-            decision = plan(turn, evidence)
+        step = _Step(turn, evidence, "" if beside is None else beside.question, _reasoning_effort(turn))
+        if ask.deadline is not None:
+            step.bridge_at = ask.deadline + _BRIDGED_AFTER_S
+        before = None
+        while step.evidence is not before:  # what a language model says may be evidence, too
+            before, decision = step.evidence, plan(turn, step.evidence)
             yield decision
-            if isinstance(decision.do, Say) and question and not decision.do.text.endswith("?"):
-                yield Decision(Say(f" {question}"), "program", "something is missing")
             if not isinstance(decision.do, Ask):
+                if isinstance(decision.do, Say) and step.question and not decision.do.text.endswith("?"):
+                    yield step.asked_besides()
                 return
-            if decision.policy == "bigger model":
-                assert self._remote is not None
-                request, begun = self._remote.new_request(decision.reason), False
-                self._remote_request = request
-                yield request
-                async with aclosing(self._remote.answer(request, decision.do)) as answering:  # type: ignore[type-var]
-                    async for progress in answering:
-                        if self._remote_request is not request:
-                            return
-                        begun = True
-                        yield progress
-                if begun or request.status not in ("slow", "failed"):
+            match decision.policy:
+                case "bigger model":
+                    parts = self._from_bigger_model(step, decision)
+                case "program":
+                    parts = self._from_program(step, decision.do)
+                case _:
+                    parts = self._from_local_model(step, decision, self._uncalled(ask))
+            async with aclosing(parts):  # type: ignore[type-var]
+                async for part in parts:
+                    yield part
+
+    async def _from_bigger_model(self, step: _Step, decision: Decision) -> AsyncIterator[Part]:
+        """What the bigger model answers. If it is slow or fails before that, others are asked."""
+        assert self._remote is not None and isinstance(decision.do, Ask)
+        request, begun = self._remote.new_request(decision.reason), False
+        self._remote_request = request
+        yield request
+        async with aclosing(self._remote.answer(request, decision.do)) as answering:  # type: ignore[type-var]
+            async for progress in answering:
+                if self._remote_request is not request:
                     return
-                evidence = replace(evidence, remote_reason=None)
-            elif decision.policy == "program":
-                program, ended = "", None
-                async with aclosing(self._programming.reply(decision.do)) as writing:  # type: ignore[type-var]
-                    async for written in writing:
-                        program, ended = program + written.committed, written.finished
-                        yield written.with_text("", finished=None)
-                        if not ended and time.monotonic() > bridge_at:
-                            bridge_at = math.inf
-                            yield Decision(Say(THINKING_PHRASE), "program", "it takes a while")
-                if ended == "length":  # what was cut off may have another value: 2 * 3 of 2 * 35
-                    program = ""
-                if held and not self._keeps_quoted(turn, held, program):
-                    for answered in held:
-                        yield answered
-                    return
-                is_dictated, held = bool(held), []
-                evidence = self._with_program(turn, evidence, program)
-                if is_dictated and evidence.refused:  # the language model would make the same call again
-                    yield Decision(Say(evidence.refused), "program", "it cannot be done")
-                    return
-            else:
-                ended = None
-                if effort is not None and decision.policy == "local model" and not decision.do.tools:
-                    reasoner = Reasoner(self.language_model.fork(), decision.do.messages, effort)
-                    effort, ended = None, await self._verdict(decision.do)
-                    if ended is None and await reasoner.kind() != "text":
-                        yield Decision(Say(THINKING_PHRASE), "local model", "it is worked out first")
-                        if (conclusion := await reasoner.conclude()) is not None:
-                            messages = with_conclusion(decision.do.messages, conclusion)
-                            decision = replace(decision, do=replace(decision.do, messages=messages))
-                if ended is None:
-                    asked, replies = decision.do, self._ask_local(turn, decision, self._uncalled(ask))
-                    assert isinstance(asked, Ask)
-                    is_refused = bool(evidence.refused) and decision.policy == "local model"
-                    async with aclosing(_call_or_question(replies) if is_refused else replies) as replying:  # type: ignore[type-var]
-                        async for answered in replying:
-                            ended = answered.finished
-                            if held or self._may_be_quoted(turn, asked, answered):
-                                held.append(answered)
-                            else:
-                                yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
-                    if is_refused and ended is None:
-                        yield Decision(Say(evidence.refused), "program", "no function does it either")
-                        return
-                if held:
-                    evidence = replace(evidence, is_task=True)
-                elif ended not in HANDED_OVER:
-                    if question and ended == "stop":
-                        yield Decision(Say(f" {question}"), "program", "something is missing")
-                    return
-                match ended:
-                    case "task":
-                        evidence = replace(evidence, is_task=True)
-                    case "danger":
-                        evidence = replace(evidence, is_danger=True)
-                    case "dismissal":
-                        evidence = replace(evidence, dismissed=True)
+                begun = True
+                yield progress
+        if not begun and request.status in ("slow", "failed"):
+            step.evidence = replace(step.evidence, remote_reason=None)
+
+    async def _from_program(self, step: _Step, asked: Ask) -> AsyncIterator[Part]:
+        """Let a program be written. What comes of it is evidence, but where it shows what a call was about that is
+        held."""
+        program, ended = "", None
+        async with aclosing(self._programming.reply(asked)) as writing:  # type: ignore[type-var]
+            async for written in writing:
+                program, ended = program + written.committed, written.finished
+                yield written.with_text("", finished=None)
+                if not ended and time.monotonic() > step.bridge_at:
+                    step.bridge_at = math.inf
+                    yield Decision(Say(THINKING_PHRASE), "program", "it takes a while")
+        if ended == "length":  # what was cut off may have another value: 2 * 3 of 2 * 35
+            program = ""
+        held, step.held = step.held, []
+        if held and not self._programs.keeps_quoted(step.turn, held, program):
+            for progress in held:
+                yield progress
+            return
+        evidence = self._programs.with_program(step.turn, step.evidence, program)
+        if held and evidence.refused:  # the language model would make the same call again
+            yield Decision(Say(evidence.refused), "program", "it cannot be done")
+            return
+        step.evidence = evidence
+
+    async def _from_local_model(self, step: _Step, decision: Decision, uncalled: Sequence[Tool]) -> AsyncIterator[Part]:
+        """What the language model of this machine answers, or as evidence what it takes the turn for instead."""
+        assert isinstance(decision.do, Ask)
+        ended: str | None = None
+        if step.effort is not None and decision.policy == "local model" and not decision.do.tools:
+            reasoner = Reasoner(self.language_model.fork(), decision.do.messages, step.effort)
+            step.effort, ended = None, await self._verdict(decision.do)
+            if ended is None and await reasoner.kind() != "text":
+                yield Decision(Say(THINKING_PHRASE), "local model", "it is worked out first")
+                if (conclusion := await reasoner.conclude()) is not None:
+                    messages = with_conclusion(decision.do.messages, conclusion)
+                    decision = replace(decision, do=replace(decision.do, messages=messages))
+        if ended is None:
+            asked, replying = decision.do, self._ask_local(step.turn, decision, uncalled)
+            assert isinstance(asked, Ask)
+            refused = step.evidence.refused if decision.policy == "local model" else ""
+            async with aclosing(_call_or_question(replying) if refused else replying) as answering:  # type: ignore[type-var]
+                async for progress in answering:
+                    ended = progress.finished
+                    if step.held or self._may_be_quoted(step.turn, asked, progress):
+                        step.held.append(progress)
+                    else:
+                        yield progress if ended not in HANDED_OVER else progress.with_text("", finished=None)
+            if refused and ended is None:
+                yield Decision(Say(refused), "program", "no function does it either")
+                return
+        if step.held or ended == "task":
+            step.evidence = replace(step.evidence, is_task=True)
+        elif ended == "danger":
+            step.evidence = replace(step.evidence, is_danger=True)
+        elif ended == "dismissal":
+            step.evidence = replace(step.evidence, dismissed=True)
+        elif step.question and ended == "stop":
+            yield step.asked_besides()
 
     def _turn(self, ask: Ask) -> Turn:
         newest = ask.messages[-1] if ask.messages else Message("system", "")
@@ -232,9 +257,8 @@ class Planner:
             return Turn(ask)
         users = [message.content for message in ask.messages if message.role == "user"]
         earlier = users[:-1][-_NUM_EARLIER:] if said else []
-        programs = tuple((before, self._programs.get(before, _TALK)) for before in earlier)
         functions = tuple(tool for tool in self.runs.tools.functions if tool.name in replaced)
-        return Turn(ask, functions, replaced, said, programs)
+        return Turn(ask, functions, replaced, said, self._programs.earlier(earlier))
 
     async def _evidence(self, turn: Turn, *, first: bool, remote_leads: bool) -> Evidence:
         """What is known about a turn before a language model is asked."""
@@ -255,7 +279,7 @@ class Planner:
                 manner=manner,
                 pronounced=_pronounced(turn) if first and turn.ask.spoken else "",
                 repeated=_said_last(messages) if repeats else "",
-                closed=() if remote_leads else self._closed_form(turn),
+                closed=() if remote_leads else self._programs.closed_form(turn),
             )
         if self._remote is not None and self._remote.breaker.allows and turn.ask.grammar is None:
             from agent.remote.routing import reason_for_remote
@@ -266,20 +290,6 @@ class Planner:
         if self._documents is not None and may_search and self._documents.is_asked(messages) and not evidence.closed:
             evidence = replace(evidence, grounding=await self._documents.find(messages, final=True))
         return evidence
-
-    def _closed_form(self, turn: Turn) -> tuple[MakeCall, ...]:
-        """The call that answers a closed form."""
-        program = closed_form(turn.said) if turn.said and CALCULATE in turn.replaced else None
-        if program is None:
-            return ()
-        try:
-            outcome = run_program(program, self._now(), {})
-        except BadProgram:
-            return ()
-        if any(isinstance(value, Duration) and value.seconds < 0 for value, _ in outcome.answers):
-            return ()  # the days until one that is over
-        self._remember(turn.said, program)
-        return (MakeCall(CALCULATE, json.dumps({"program": program})),)
 
     async def _ask_local(self, turn: Turn, decision: Decision, uncalled: Sequence[Tool]) -> AsyncIterator[Progress]:
         """What the language model of this machine answers: with the certain opening said at once, without numbers that
@@ -320,19 +330,6 @@ class Planner:
         names = (delta.name for delta in progress.tool_calls)
         return any(may_be_quoted(name, turn.said) and self._changes_something(name) for name in names)
 
-    def _keeps_quoted(self, turn: Turn, held: Sequence[Progress], program: str) -> bool:
-        """Whether a call that is held was named in a text that a program keeps, or would keep with functions that are
-        not here: a reminder to unlock the door unlocks nothing either."""
-        try:
-            outcome = self._run(turn, program)
-        except BadProgram:
-            return False
-        if outcome.refusal:
-            return False
-        texts = [value for call in outcome.calls for value in dict(call.arguments).values() if isinstance(value, str)]
-        names = {delta.name for progress in held for delta in progress.tool_calls}
-        return any(is_quoted(name, turn.said, texts) for name in names)
-
     async def _verdict(self, ask: Ask) -> HandedOver | None:
         """The kind of request for which the local language model would end its response; None if it would answer."""
         if ask.task != "maybe" and not ask.verdicts:
@@ -350,49 +347,6 @@ class Planner:
         if self._programmer is None:
             self._programmer = self.language_model.fork()
         return self._programmer
-
-    def _with_program(self, turn: Turn, evidence: Evidence, program: str) -> Evidence:
-        """The evidence with what came of a program. If nothing did, what the user said is answered as talk."""
-        now, available = self._now(), {tool.name for tool in turn.functions}
-        try:
-            outcome = self._run(turn, program)
-            speech = " ".join(answer(value, unit, now) for value, unit in outcome.answers)
-        except BadProgram as error:
-            _log.info("the program for a task, of %d characters, could not be run", len(program))
-            if error.begin and not evidence.program_begin:
-                return replace(evidence, program_begin=error.begin)
-            return replace(evidence, is_task=False)
-        if ignores_supposed_day(outcome, turn.said):
-            return replace(evidence, is_task=False)
-        known = [turn.said, *(said for said, _ in turn.programs)]
-        if question := missing_number(outcome, known):
-            outcome, speech, program = Outcome(question=question), "", f"ask({json.dumps(question)})"
-        if missing := inability([call.name for call in outcome.calls if call.name not in available]):
-            outcome = replace(outcome, refusal=" or ".join(filter(None, [outcome.refusal, missing])))
-        calls = [
-            MakeCall(call.name, json.dumps(dict(call.arguments))) for call in outcome.calls if call.name in available
-        ]
-        others = any(tool.name not in turn.replaced for tool in turn.ask.tools)
-        if outcome.refusal and others and not (calls or speech or outcome.question):
-            return replace(evidence, is_task=False, refused=refusal(outcome))  # one of the others may be able to
-        if outcome.answers and CALCULATE in turn.replaced:
-            calls.insert(0, MakeCall(CALCULATE, json.dumps({"program": outcome.computing})))
-        elif not (calls or speech or outcome.question or outcome.refusal):
-            return replace(evidence, is_task=False, program=outcome)
-        self._remember(turn.said, program)
-        self._beside = outcome if calls else None
-        return replace(evidence, program=outcome, program_calls=tuple(calls), program_speech=speech)
-
-    def _run(self, turn: Turn, program: str) -> Outcome:
-        """Run a program. Raises BadProgram."""
-        functions = {tool.name: list(tool.parameters["properties"]) for tool in with_missing(turn.functions)}
-        return run_program(program, self._now(), functions)
-
-    def _remember(self, said: str, program: str) -> None:
-        self._programs[said] = program
-        self._programs.move_to_end(said)
-        while len(self._programs) > _MAX_PROGRAMS:
-            self._programs.popitem(last=False)
 
     # The language models, as one.
 

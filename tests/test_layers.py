@@ -43,6 +43,7 @@ LAYERS = {
         ["closed_forms", "tools", "remote", "documents", "reasoning"],
         ["plan"],
         ["tool_runs"],
+        ["program_runs"],
         ["planner", "tool_loop"],
     ],
     "voice": [["audio"], [""]],
