@@ -59,7 +59,8 @@ _VALUE = re.compile(r"-?(?:\d{1,2}:\d\d(?: ?[ap]m\b)?|\d[\d,]*(?:\.\d+)?)", re.I
 _MAX_CORRECTIONS = 4
 """Of one sample: with more wrong results it is worth nothing."""
 
-_MAX_KIND_TOKENS = 8
+_MAX_KIND_TOKENS, _TOP_KINDS = 8, 8
+"""Tokens of a kind, and how many of those that it may begin with are compared."""
 
 _MAX_CACHED_TOKENS = 8192
 """Of the prompts of all samples of a round, of which each has a copy: 0.5 GB with the 1.5B. After a long conversation
@@ -127,7 +128,7 @@ class Reasoner:
         """What the answer is: a text is not worked out. Raises RuntimeError if the request failed."""
         if self._kind is None:
             asked = kind_prompt(self._messages[-1].content)
-            ask = Ask(asked, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS, top_log_probabilities=len(KIND_BIAS))
+            ask = Ask(asked, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS, top_log_probabilities=_TOP_KINDS)
             likely: Sequence[LikelyToken] = ()
             text = ""
             try:
@@ -238,14 +239,15 @@ def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list
 
 
 def _likeliest_kind(likely: Sequence[LikelyToken], written: str) -> Kind:
-    """The kind whose first token is the likeliest with `KIND_BIAS`; without probabilities, the one that was written."""
-    odds = {
-        kind: one.log_probability + bias
+    """The kind that begins with the likeliest token, with `KIND_BIAS`; without probabilities, the one that was written.
+    A kind may begin with several tokens: "number" with "num", too."""
+    odds = [
+        (one.log_probability + bias, kind)
         for kind, bias in KIND_BIAS.items()
         for one in likely
         if one.text and kind.startswith(one.text)
-    }
-    return max(odds, key=odds.__getitem__) if odds else next((kind for kind in KIND_BIAS if kind == written), "text")
+    ]
+    return max(odds)[1] if odds else next((kind for kind in KIND_BIAS if kind == written), "text")
 
 
 def _program_answer(program: str) -> str:

@@ -200,6 +200,8 @@ def test_the_kind_is_the_likeliest_with_what_the_model_says_too_often_taken_off(
     likely = [LikelyToken(text, b"", value) for text, value in (("number", -0.5), ("te", -1.4), ("choice", -3.0))]
     assert _likeliest_kind(likely, "number") == "text"
     assert _likeliest_kind(likely[::2], "number") == "number"
+    shorter = LikelyToken("num", b"", -4.0)  # another way to begin the same word
+    assert _likeliest_kind([*likely[::2], LikelyToken("text", b"", -4.3), shorter], "number") == "number"
     assert _likeliest_kind([], "choice") == "choice" and _likeliest_kind([], "") == "text"
 
 
