@@ -474,5 +474,6 @@ async def test_a_replica_that_is_busy_or_drains_passes_its_checks_without_asking
         await asyncio.sleep(3.0)
         for replica in ("r0", "r1"):
             assert cluster.status("status")[f"conversations/{replica}"] == "UP"
-            assert cluster.status("check_status")[f"conversations/{replica}"] == "L7OK"
+            newest = cluster.status("check_status")[f"conversations/{replica}"]
+            assert newest.removeprefix("* ") == "L7OK"  # the asterisk says that the next check is running
             assert cluster.status("check_code")[f"conversations/{replica}"] == code
