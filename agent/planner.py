@@ -46,7 +46,6 @@ _BRIDGED_AFTER_S = 0.6
 """A program that is not written so long after the first clause was needed is bridged by a phrase: the user has heard
 nothing for about a second."""
 
-
 Part = Decision | Progress | RemoteRequest
 """A part of a response: what was decided, what a language model says, or where words are about to be sent."""
 
@@ -67,7 +66,7 @@ class _Step:
     evidence: Evidence
     question: str
     effort: ReasoningEffort | None
-    bridge_at: float = math.inf
+    bridge_at: float
     held: list[Progress] = field(default_factory=list)
 
     def asked_besides(self) -> Decision:
@@ -148,9 +147,9 @@ class Planner:
         if beside is not None and beside.refusal:
             yield Decision(Say(f"{refusal(beside)} "), "program", "part of it cannot be done")
         evidence = await self._evidence(turn, first=first, remote_leads=remote_leads)
-        step = _Step(turn, evidence, "" if beside is None else beside.question, _reasoning_effort(turn))
-        if ask.deadline is not None:
-            step.bridge_at = ask.deadline + _BRIDGED_AFTER_S
+        question = "" if beside is None else beside.question
+        bridge_at = math.inf if ask.deadline is None else ask.deadline + _BRIDGED_AFTER_S
+        step = _Step(turn, evidence, question, _reasoning_effort(turn), bridge_at)
         before = None
         while step.evidence is not before:  # what a language model says may be evidence, too
             before, decision = step.evidence, plan(turn, step.evidence)

@@ -127,19 +127,33 @@ class Reasoner:
     async def kind(self) -> Kind:
         """What the answer is: a text is not worked out. Raises RuntimeError if the request failed."""
         if self._kind is None:
-            asked = kind_prompt(self._messages[-1].content)
-            ask = Ask(asked, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS, top_log_probabilities=_TOP_KINDS)
-            likely: Sequence[LikelyToken] = ()
-            text = ""
-            try:
-                async with aclosing(self._models["program"].reply(ask)) as replying:  # type: ignore[type-var]
-                    async for progress in self._counted(replying):
-                        text += progress.committed
-                        likely = likely or [one for score in progress.scores[:1] for one in score.top]
-            except ValueError as error:
-                _log.info("nothing is worked out (%s)", error)
-            self._kind = _likeliest_kind(likely, text)
+            self._kind = await self._told_kind(_TOP_KINDS) or await self._told_kind(None) or "text"
         return self._kind
+
+    async def _told_kind(self, top: int | None) -> Kind | None:
+        """What the language model says of the kind; None if it cannot be asked.
+
+        Args:
+            top: how many tokens are compared. None takes what it writes: models that denoise blocks have no
+                probabilities of tokens.
+        """
+        ask = Ask(
+            kind_prompt(self._messages[-1].content),
+            grammar=KINDS,
+            max_tokens=_MAX_KIND_TOKENS,
+            top_log_probabilities=top,
+        )
+        likely: Sequence[LikelyToken] = ()
+        text = ""
+        try:
+            async with aclosing(self._models["program"].reply(ask)) as replying:  # type: ignore[type-var]
+                async for progress in self._counted(replying):
+                    text += progress.committed
+                    likely = likely or [one for score in progress.scores[:1] for one in score.top]
+        except ValueError as error:
+            _log.info("the kind of an answer is not known (%s)", error)
+            return None
+        return _likeliest_kind(likely, text)
 
     async def conclude(self) -> Conclusion | None:
         """What most samples say; None if a text is asked for, or no two samples agree: of a number, one is enough at

@@ -105,15 +105,13 @@ _FEW = 256
 def likely_tokens(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """The tokens to sample from and their probabilities: [vocabulary] → [tokens] int64 ascending, [tokens].
 
-    They are what `probabilities` leaves, but the whole vocabulary is not sorted unless it must be."""
+    They are what `probabilities` leaves, but the whole vocabulary is not sorted unless it must be.
+    """
     count = sampling.top_k or (_FEW if sampling.top_p < 1 else 0)
     if 0 < count < logits.shape[-1]:
-        top = logits.topk(count)
-        scaled = top.values / max(sampling.temperature, _COLDEST)
-        if sampling.top_k:
-            weights = scaled.softmax(-1)
-        else:
-            weights = (scaled - (logits / max(sampling.temperature, _COLDEST)).logsumexp(-1)).exp_()
+        top, temperature = logits.topk(count), max(sampling.temperature, _COLDEST)
+        among = top.values if sampling.top_k else logits
+        weights = (top.values / temperature - (among / temperature).logsumexp(-1)).exp_()
         before = weights.cumsum(-1) - weights
         kept = int((before < sampling.top_p).sum())
         if sampling.top_k or kept < count:

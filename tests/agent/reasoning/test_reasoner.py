@@ -205,6 +205,23 @@ def test_the_kind_is_the_likeliest_with_what_the_model_says_too_often_taken_off(
     assert _likeliest_kind([], "choice") == "choice" and _likeliest_kind([], "") == "text"
 
 
+def test_a_model_without_probabilities_writes_the_kind() -> None:
+    class Denoising(ScriptedModel):
+        def fork(self) -> Any:
+            return Denoising(self._script)
+
+        async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+            if ask.top_log_probabilities is not None:
+                raise ValueError("a model that denoises blocks has no log probabilities of tokens")
+            async for progress in super().reply(ask):
+                yield progress
+
+    async def work() -> Kind:
+        return await Reasoner(Denoising(Script("choice")), QUESTION, "low").kind()  # type: ignore[arg-type]
+
+    assert run_on_virtual_clock(work) == "choice"
+
+
 def test_the_kind_of_a_long_message_is_told_from_its_beginning_and_end() -> None:
     asked = kind_prompt(f"How many {'a' * 5000} words?")[-1].content
     assert len(asked) < 2100 and asked.startswith("Message: How many") and asked.endswith("words?")
