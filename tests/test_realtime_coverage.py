@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import os
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from pydantic import BaseModel
 
 from agent.tools.mcp_tool import McpError
 from server.realtime.session_config import MAX_TOOLS
+from tests.coverage_pages import check_page, table
 from tests.server.realtime.conversation_client import Client, hold_conversation, one_turn
 from tests.server.realtime.test_items import recording
 from tests.server.realtime.test_mcp_tools import URL, McpConversation, connect, converse
@@ -285,12 +285,6 @@ def event_rows(known: Mapping[str, bool]) -> Iterator[tuple[str, str, str]]:
         yield event_type, "no", UNSUPPORTED_EVENTS[event_type]
 
 
-def table(head: str, rows: Iterator[tuple[str, str, str]]) -> str:
-    lines = [f"| {head} | | |", "|---|---|---|"]
-    lines += [f"| `{name}` | {supported} | {note} |" for name, supported, note in dict.fromkeys(rows)]
-    return "\n".join(lines)
-
-
 def page() -> str:
     sent = set(hold_conversation(everything).types()) | set(converse(mcp_events).types())
     server_events = {name: name in sent for name in event_types(RealtimeServerEvent)}
@@ -319,9 +313,7 @@ A test makes this page from the types of OpenAI's Python SDK and from what the s
 
 
 def test_the_coverage_page_is_up_to_date() -> None:
-    if os.environ.get("REJOINDER_WRITE_DOCS"):
-        PAGE.write_text(page())
-    assert PAGE.read_text() == page(), "run this test with REJOINDER_WRITE_DOCS=1, and look at what has changed"
+    check_page(PAGE, page())
 
 
 def test_a_transcription_session_has_the_fields_of_the_sdk() -> None:
