@@ -140,8 +140,14 @@ KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 _INSTRUCTION = "Think step by step. End with a line `Answer: ` and the {what} alone."
 
 
-def kind_prompt(message: str) -> list[Message]:
-    """What is read to tell the kind of a message."""
+def kind_prompts(message: str) -> list[list[Message]]:
+    """What is read to tell the kind of a message: the message, and before it what precedes its last paragraph, which
+    often says no more than how to write the answer."""
+    before, _, last = message.strip().rpartition("\n\n")
+    return [_kind_prompt(text) for text in (before, f"{before}\n\n{last}" if before else last) if text]
+
+
+def _kind_prompt(message: str) -> list[Message]:
     if len(message) > _MAX_KIND_CHARACTERS:
         half = _MAX_KIND_CHARACTERS // 2
         message = f"{message[:half]} … {message[-half:]}"

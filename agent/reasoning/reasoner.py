@@ -18,6 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
+from statistics import mean
 from typing import Literal
 
 from agent.language_model import LanguageModel
@@ -25,7 +26,7 @@ from agent.program.evaluator import read_clock, run_program
 from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
 from agent.reasoning.equations import corrected
-from agent.reasoning.prompt import KIND_BIAS, KINDS, Kind, Method, beginning, kind_prompt, prompt, sample_grammar
+from agent.reasoning.prompt import KIND_BIAS, KINDS, Kind, Method, beginning, kind_prompts, prompt, sample_grammar
 from chat.progress import LikelyToken, Progress
 from chat.types import Ask, Message
 
@@ -61,6 +62,9 @@ _MAX_CORRECTIONS = 4
 
 _MAX_KIND_TOKENS, _TOP_KINDS = 8, 8
 """Tokens of a kind, and how many of those that it may begin with are compared."""
+
+_UNLIKELY = -12.0
+"""The log probability of a kind that is not among them."""
 
 _MAX_CACHED_TOKENS = 8192
 """Of the prompts of all samples of a round, of which each has a copy: 0.5 GB with the 1.5B. After a long conversation
@@ -127,22 +131,19 @@ class Reasoner:
     async def kind(self) -> Kind:
         """What the answer is: a text is not worked out. Raises RuntimeError if the request failed."""
         if self._kind is None:
-            self._kind = await self._told_kind(_TOP_KINDS) or await self._told_kind(None) or "text"
+            asked = kind_prompts(self._messages[-1].content)
+            told = [await self._told_kind(one, _TOP_KINDS) or await self._told_kind(one, None) for one in asked]
+            self._kind = _likeliest_kind(told)
         return self._kind
 
-    async def _told_kind(self, top: int | None) -> Kind | None:
-        """What the language model says of the kind; None if it cannot be asked.
+    async def _told_kind(self, asked: Sequence[Message], top: int | None) -> Mapping[Kind, float]:
+        """The log probabilities of the kinds that the language model may mean; none if it cannot be asked.
 
         Args:
             top: how many tokens are compared. None takes what it writes: models that denoise blocks have no
                 probabilities of tokens.
         """
-        ask = Ask(
-            kind_prompt(self._messages[-1].content),
-            grammar=KINDS,
-            max_tokens=_MAX_KIND_TOKENS,
-            top_log_probabilities=top,
-        )
+        ask = Ask(asked, grammar=KINDS, max_tokens=_MAX_KIND_TOKENS, top_log_probabilities=top)
         likely: Sequence[LikelyToken] = ()
         text = ""
         try:
@@ -152,8 +153,8 @@ class Reasoner:
                     likely = likely or [one for score in progress.scores[:1] for one in score.top]
         except ValueError as error:
             _log.info("the kind of an answer is not known (%s)", error)
-            return None
-        return _likeliest_kind(likely, text)
+            return {}
+        return _odds(likely or [LikelyToken(text, b"", 0.0)])
 
     async def conclude(self) -> Conclusion | None:
         """What most samples say; None if a text is asked for, or no two samples agree: of a number, one is enough at
@@ -252,16 +253,24 @@ def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list
     return [*messages[:-1], replace(newest, content=newest.content + worked_out)]
 
 
-def _likeliest_kind(likely: Sequence[LikelyToken], written: str) -> Kind:
-    """The kind that begins with the likeliest token, with `KIND_BIAS`; without probabilities, the one that was written.
-    A kind may begin with several tokens: "number" with "num", too."""
-    odds = [
-        (one.log_probability + bias, kind)
-        for kind, bias in KIND_BIAS.items()
-        for one in likely
-        if one.text and kind.startswith(one.text)
-    ]
-    return max(odds)[1] if odds else next((kind for kind in KIND_BIAS if kind == written), "text")
+def _odds(likely: Sequence[LikelyToken]) -> dict[Kind, float]:
+    """The log probability of each kind that a token begins. Several may begin one: "number" with "num", too."""
+    odds = dict[Kind, float]()
+    for kind in KIND_BIAS:
+        begun = [one.log_probability for one in likely if one.text and kind.startswith(one.text)]
+        if begun:
+            odds[kind] = max(begun)
+    return odds
+
+
+def _likeliest_kind(told: Sequence[Mapping[Kind, float]]) -> Kind:
+    """The kind that is the likeliest of all that was told, with `KIND_BIAS`; a text if nothing was."""
+    known = [odds for odds in told if odds]
+
+    def odds_of(kind: Kind) -> float:
+        return KIND_BIAS[kind] + mean(odds.get(kind, _UNLIKELY) for odds in known)
+
+    return max(KIND_BIAS, key=odds_of) if known else "text"
 
 
 def _program_answer(program: str) -> str:

@@ -12,12 +12,13 @@ import pytest
 from agent.plan import Say
 from agent.planner import Planner
 from agent.program.speech import THINKING_PHRASE
-from agent.reasoning.prompt import EXAMPLES, KINDS, Kind, Method, kind_prompt
+from agent.reasoning.prompt import EXAMPLES, KINDS, Kind, Method, kind_prompts
 from agent.reasoning.reasoner import (
     Conclusion,
     Reasoner,
     ReasoningEffort,
     _likeliest_kind,
+    _odds,
     _steps_answer,
     with_conclusion,
 )
@@ -198,11 +199,25 @@ def test_without_two_samples_that_agree_there_is_no_conclusion(kind: str, effort
 def test_the_kind_is_the_likeliest_with_what_the_model_says_too_often_taken_off() -> None:
     """Where the tokenizer splits a word, its first token counts. Without probabilities it is what was written."""
     likely = [LikelyToken(text, b"", value) for text, value in (("number", -0.5), ("te", -1.4), ("choice", -3.0))]
-    assert _likeliest_kind(likely, "number") == "text"
-    assert _likeliest_kind(likely[::2], "number") == "number"
+    assert _likeliest_kind([_odds(likely)]) == "text"
+    assert _likeliest_kind([_odds(likely[::2])]) == "number"
     shorter = LikelyToken("num", b"", -4.0)  # another way to begin the same word
-    assert _likeliest_kind([*likely[::2], LikelyToken("text", b"", -4.3), shorter], "number") == "number"
-    assert _likeliest_kind([], "choice") == "choice" and _likeliest_kind([], "") == "text"
+    assert _likeliest_kind([_odds([*likely[::2], LikelyToken("text", b"", -4.3), shorter])]) == "number"
+    assert _likeliest_kind([_odds([LikelyToken("choice", b"", 0.0)])]) == "choice"
+    assert _likeliest_kind([{}]) == "text"
+
+
+def test_the_kind_is_what_is_said_of_the_message_and_of_what_precedes_its_last_paragraph() -> None:
+    """Of "Is 51 a prime number? … End with a line `Answer: `" small models say that it asks for a text."""
+    without_it, whole = {"choice": -0.1, "text": -9.0}, {"choice": -3.0, "text": -0.2}
+    assert _likeliest_kind([whole]) == "text" and _likeliest_kind([without_it, whole]) == "choice"  # type: ignore[list-item]
+    assert _likeliest_kind([{}, whole]) == "text"  # type: ignore[list-item]
+    asked = [one[-1].content for one in kind_prompts("Is 51 a prime number?\n\nEnd with a line `Answer: `.\n")]
+    assert asked == [
+        "Message: Is 51 a prime number?",
+        "Message: Is 51 a prime number?\n\nEnd with a line `Answer: `.",
+    ]
+    assert len(kind_prompts("\n\nHi\n")) == len(kind_prompts("")) + 1 == 1
 
 
 def test_a_model_without_probabilities_writes_the_kind() -> None:
@@ -223,7 +238,7 @@ def test_a_model_without_probabilities_writes_the_kind() -> None:
 
 
 def test_the_kind_of_a_long_message_is_told_from_its_beginning_and_end() -> None:
-    asked = kind_prompt(f"How many {'a' * 5000} words?")[-1].content
+    asked = kind_prompts(f"How many {'a' * 5000} words?")[0][-1].content
     assert len(asked) < 2100 and asked.startswith("Message: How many") and asked.endswith("words?")
 
 
