@@ -42,12 +42,11 @@ os.environ["REJOINDER_DATA"] = tempfile.mkdtemp(prefix="rejoinder-tests-")
 REAL_SPEECH = "e2e"
 """The folder of tests that hear real speech. All others detect it by its loudness."""
 
-QUICK = "not slow and not real_time"
+QUICK = "not slow and not real_time and not proof"
 """What `pytest` without a path or a mark runs."""
 
-# The first call of a kernel may take a second on a busy machine, so there is no deadline. CI looks for counterexamples
-# for longer than `pytest` elsewhere.
-hypothesis.settings.register_profile("ours", deadline=None, max_examples=50 if "CI" in os.environ else 25)
+# The first call of a kernel may take a second on a busy machine, so there is no deadline.
+hypothesis.settings.register_profile("ours", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("ours")
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -30,15 +30,18 @@ START_SECONDS = 240
 """Time to assemble and quantize the models and to warm up, on a slow machine."""
 
 
-IN_REAL_TIME = {"server", "chromium"}
-"""Tests with these have both cores to themselves: a server with real models, and a browser, which plays speech."""
+IN_REAL_TIME = "server"
+"""Tests with this fixture, a server with real models, have both cores to themselves. Others are marked if they measure
+times; those that wait for what a page shows need not be."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            fixtures = set(getattr(item, "fixturenames", ()))
-            item.add_marker("real_time" if IN_REAL_TIME & fixtures else "slow")
+            if IN_REAL_TIME in getattr(item, "fixturenames", ()):
+                item.add_marker("real_time")
+            elif not any(map(item.get_closest_marker, ("real_time", "proof"))):
+                item.add_marker("slow")
 
 
 def skip_or_fail(reason: str) -> None:

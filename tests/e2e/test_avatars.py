@@ -28,6 +28,8 @@ from tests.real_time import HANG_S
 from tests.server.live_server import serving
 from voice import session
 
+pytestmark = pytest.mark.real_time
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "avatars.md"
 TALKING_HEAD, VRM = re.findall(r"^```js\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 

@@ -32,6 +32,7 @@ def test_the_weights_are_those_of_the_file(name: str) -> None:
     assert torch.equal(layer.query_key_value.weight.expanded(), fused)
 
 
+@pytest.mark.proof
 def test_right_kernels_are_accepted() -> None:
     """Each kernel's results are those with expanded weights, within the rounding of bfloat16. The 1.5B would take
     another minute."""

@@ -22,6 +22,8 @@ from tests.server.live_server import serving
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, to_pcm16
 
+pytestmark = pytest.mark.real_time
+
 MAX_EXTRA_MS = 250
 """How much longer a turn may take through the page than over a bare connection: the audio buffers of the browser, and
 what else the machine has to do."""

@@ -68,7 +68,7 @@ def test_earlier_turns_come_with_their_programs() -> None:
 def test_every_example_follows_the_grammar_and_runs_with_what_was_said(tools: ConversationTools) -> None:
     functions = {tool.name: list(tool.parameters["properties"]) for tool in tools.functions}
     tokenizer = LLTokenizer("byte")
-    grammar = LLMatcher.grammar_from_lark(program_grammar(tools.functions).source)
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(program_grammar(tools.functions).source))
     examples = list(read_examples())
     assert len(examples) > 2000
     for example in examples:
@@ -76,8 +76,8 @@ def test_every_example_follows_the_grammar_and_runs_with_what_was_said(tools: Co
         for words, program in example:
             said.append(words)
             assert not missing_number(run_program(program, NOW, functions), said), example
-            matcher, ids = LLMatcher(tokenizer, grammar), tokenizer.tokenize_str(program)
-            assert matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting(), example
+            ids = tokenizer.tokenize_str(program)
+            assert matcher.reset() and matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting(), example
 
 
 def test_examples_are_varied_without_losing_what_was_asked_for() -> None:

@@ -55,7 +55,7 @@ def _results(done: subprocess.CompletedProcess[str], out: Path, part: str) -> di
     return results
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_every_check_of_the_kernels_that_needs_no_gpu_holds(
     tmp_path: Path, little_more_than_torch: dict[str, str]
 ) -> None:

@@ -17,7 +17,7 @@ STEP = {"begin", "settle", "attend", "predict_merge", "project", "gate_up", "cho
 DRAFTER = {"read_features", "attend_block", "score", "compare", "read_draft", "store_drafts"}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("options", "names", "splits"),
     [
