@@ -26,6 +26,7 @@ Policy = Literal[
     "repetition",
     "closed form",
     "program",
+    "emergency",
     "danger",
     "documents",
     "bigger model",
@@ -41,6 +42,12 @@ _BEFORE_ADVISER = lark_string("Careful, that could be dangerous. Please don't ri
 _AFTER_ADVISER = lark_string(" first. If somebody is in danger, call the emergency number at once.")
 CAUTION = Lark(f"start: {_BEFORE_ADVISER} adviser {_AFTER_ADVISER}\nadviser: {' | '.join(map(lark_string, _ADVISERS))}")
 """What is said about dangers. In free words the 1.5B calls most of them safe (docs/benchmarks/conversation.md)."""
+
+EMERGENCY = (
+    "This could be an emergency. Call the emergency number now; they will tell you what to do. If there is gas, smoke "
+    "or fire, touch no switch, get everybody out, and call from outside. I can't call for you."
+)
+"""What is said in an emergency. No language model has a part in it."""
 
 MAX_PROGRAM_TOKENS = 160
 """Of a program; nobody asks for a longer one in one breath."""
@@ -125,6 +132,7 @@ class Evidence:
         manner: how the user wants to be spoken to from now on; None if they did not say.
         pronounced: the name whose pronunciation the user teaches; empty if they do not.
         repeated: what the assistant said last, if the user wants to hear it again; empty if not.
+        is_emergency: whether the local language model has recognized that something dangerous is happening.
         is_danger: whether the local language model has recognized a question to which a wrong answer could do harm.
         closed: the calls that a closed form needs.
         recognizes_tasks: whether the local language model tells what is for a program from what is not.
@@ -147,6 +155,7 @@ class Evidence:
     manner: Manner | None = None
     pronounced: str = ""
     repeated: str = ""
+    is_emergency: bool = False
     is_danger: bool = False
     closed: tuple[MakeCall, ...] = ()
     recognizes_tasks: bool = False
@@ -160,7 +169,9 @@ class Evidence:
     remote_reason: str | None = None
 
 
-_VERDICTS: frozenset[Literal["danger", "dismissal"]] = frozenset({"danger", "dismissal"})
+_VERDICTS: frozenset[Literal["emergency", "danger", "dismissal"]] = frozenset({"emergency", "danger", "dismissal"})
+_WRITTEN_VERDICTS: frozenset[Literal["emergency", "danger", "dismissal"]] = frozenset({"emergency"})
+"""A written answer can be read twice, and has room for reasons."""
 
 
 def plan(turn: Turn, evidence: Evidence) -> Decision:
@@ -189,6 +200,8 @@ def plan(turn: Turn, evidence: Evidence) -> Decision:
     if evidence.closed:
         return Decision(Call(evidence.closed), "closed form", "all words are understood")
     is_local = evidence.remote_reason is None
+    if is_local and evidence.is_emergency:
+        return Decision(Say(EMERGENCY), "emergency", "something dangerous is happening")
     if is_local and evidence.is_task and turn.replaced and (decision := _program(turn, evidence)) is not None:
         return decision
     if is_local and evidence.is_danger:  # a small model would say that it is safe: it only chooses whom to ask
@@ -245,8 +258,8 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
     """What the local language model is asked: whether it is a task, if it can tell; then programs call the server's
     tools, and the prompt declares the other ones only."""
     ask = turn.ask
-    if turn.said and ask.spoken and ask.grammar is None:
-        ask = replace(ask, verdicts=_VERDICTS)
+    if turn.said and ask.grammar is None and (ask.spoken or ask.assistant):
+        ask = replace(ask, verdicts=_VERDICTS if ask.spoken else _WRITTEN_VERDICTS)
     if not turn.replaced or not evidence.recognizes_tasks:
         return ask
     tools = tuple(tool for tool in turn.ask.tools if tool.name not in turn.replaced)

@@ -236,6 +236,8 @@ class Planner:
                 return
         if step.held or ended == "task":
             step.evidence = replace(step.evidence, is_task=True)
+        elif ended == "emergency":
+            step.evidence = replace(step.evidence, is_emergency=True)
         elif ended == "danger":
             step.evidence = replace(step.evidence, is_danger=True)
         elif ended == "dismissal":

@@ -112,7 +112,7 @@ def lark_string(text: str) -> str:
     return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
-HandedOver = Literal["task", "danger", "dismissal"]
+HandedOver = Literal["task", "emergency", "danger", "dismissal"]
 """Kinds of requests at which a response may end at once, for others to answer: see `Ask.task` and `Ask.verdicts`."""
 
 HANDED_OVER: frozenset[str] = frozenset(get_args(HandedOver))
@@ -146,8 +146,8 @@ class Ask:
             that it is, the response ends at once, with no text and `finished` = `task`. `no`: it is not, though it may
             look so. Empty: there is no function for it.
         verdicts: other kinds of requests at which the response ends in the same way, if the language model recognizes
-            them: `danger`, an everyday question to which a wrong answer could hurt somebody, and `dismissal`, the wish
-            that the assistant be silent.
+            them: `emergency`, something dangerous that is happening, `danger`, an everyday question to which a wrong
+            answer could hurt somebody, and `dismissal`, the wish that the assistant be silent.
     """
 
     messages: Sequence[Message]
@@ -168,4 +168,4 @@ class Ask:
     spoken: bool = False
     assistant: bool = False
     task: Literal["", "maybe", "no"] = ""
-    verdicts: frozenset[Literal["danger", "dismissal"]] = frozenset()
+    verdicts: frozenset[Literal["emergency", "danger", "dismissal"]] = frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -152,6 +153,10 @@ def ask_command(
     """Ask one question without a server."""
     if (text is None) == (options.wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
+    if text is not None and not text.strip():
+        raise typer.BadParameter("the question is empty")
+    if not logging.getLogger("rejoinder").isEnabledFor(logging.DEBUG):
+        logging.getLogger("rejoinder.agent").setLevel(logging.WARNING)  # calls would stand within the answer
     with user_errors():
         confirm_downloads(options, yes=yes, speech=bool(options.wav or options.out))
         asyncio.run(run(text, options, as_json=as_json))

@@ -29,19 +29,25 @@ from lab.convert.train_adapter import AdapterProgress, AdapterTraining, Training
 from lab.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from lab.convert.train_call_gate import GateMetrics, train_call_gate
 from lab.convert.train_draft_head import HeadTraining, HeadTrainingConfig
-from lab.convert.train_request_classifier import RequestMetrics, train_request_classifier
+from lab.convert.train_request_classifier import RequestMetrics, train_kind, train_request_classifier
 from lab.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from lab.convert.write_responses import PHASES, write_responses
 from model.checkpoint.checkpoint import open_checkpoint
-from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
+from model.engine.bundled import (
+    BUNDLED_DRAFT_HEADS,
+    BUNDLED_REQUEST_CLASSIFIERS,
+    bundled,
+    weights_checksum,
+    weights_size,
+)
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel, output_rows
-from model.engine.request_classifier import RequestClassifier
+from model.engine.request_classifier import RequestClassifier, load_request_classifier
 from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.catalog import QWEN_05B
 from model.nn.draft_head import load_draft_head
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_engine
+from server.serving.runtime import load_engine, locate_model
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -278,13 +284,21 @@ def turn_completion_command(
 @app.command("request-classifier")
 def request_classifier_command(
     folder: FolderOption = _FOLDER,
+    kind: Annotated[
+        Literal["emergency", "danger", "dismissal"] | None,
+        typer.Option(help="Train the bundled classifier of the model anew for this kind alone."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Train a classifier of requests which need a tool, or which the assistant must decline; takes minutes."""
+    """Train a classifier of requests which need a tool, or which the assistant must decline; takes up to an hour."""
     with user_errors():
-        training = partial(train_request_classifier, instructions=INSTRUCTIONS, seed=seed)
+        training = (
+            partial(train_request_classifier, instructions=INSTRUCTIONS, seed=seed)
+            if kind is None
+            else partial(train_kind, _bundled_classifier(model), INSTRUCTIONS, kind, seed=seed)
+        )
         file, metrics = _train_and_save(training, model, device, folder / "requests.safetensors")
     recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
     stdout.print(
@@ -293,6 +307,16 @@ def request_classifier_command(
         f"{metrics.false_task_rate:.1%} for a task; use it with `--request-classifier {file}`",
         soft_wrap=True,
     )
+
+
+def _bundled_classifier(model: str) -> RequestClassifier:
+    """The request classifier that is bundled for a model. Raises ValueError: there is none."""
+    path = locate_model(model, stderr)
+    config = open_checkpoint(path).config
+    found = bundled(path, config, BUNDLED_REQUEST_CLASSIFIERS, load_request_classifier)
+    if found is None:
+        raise ValueError("no request classifier is bundled for these weights: train all kinds, without --kind")
+    return found
 
 
 @app.command("call-gate")

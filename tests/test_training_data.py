@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import lab.benchmarks as benchmarks
 import lab.benchmarks.conversation as conversation
 import lab.benchmarks.planner as planner
 import lab.benchmarks.tool_loops as tool_loops
@@ -43,6 +44,8 @@ def _measured() -> set[str]:
     for file in Path(conversation.__path__[0]).glob("*/*.jsonl"):
         for item in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             texts += [one["say"] for one in (item, *item.get("turns", ())) if "say" in one]
+    emergencies = Path(benchmarks.__path__[0]) / "emergencies.json"
+    texts += [one["said"] for one in json.loads(emergencies.read_text(encoding="utf-8"))]
     texts += [question.turns[-1] for question in load_questions()]
     texts += [step.messages[-1].content for case in load_cases() for step in case.decisions]
     return {words for words in map(_words, texts) if len(words.split()) > _FEW_WORDS}

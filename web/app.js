@@ -151,7 +151,9 @@ function connect() {
 
 /** Send a typed message, and connect for it if need be, without the microphone. */
 async function type(text) {
-  typed.push(text);
+  const id = `typed_${Math.random().toString(36).slice(2)}`;
+  typed.push({ id, text });
+  transcript.showWaiting(id, text);
   if (running) {
     await sendTyped();
     return;
@@ -166,8 +168,7 @@ async function sendTyped() {
   if (!typed.length || !realtime.open) return;
   if (responding) realtime.send("response.cancel");
   await stopPlayback();
-  for (const text of typed.splice(0)) {
-    const id = `typed_${Math.random().toString(36).slice(2)}`;
+  for (const { id, text } of typed.splice(0)) {
     const item = { id, type: "message", role: "user", content: [{ type: "input_text", text }] };
     transcript.show(id, "user", text);
     realtime.send("conversation.item.create", { item });
@@ -368,14 +369,14 @@ on("rejoinder.resumed", ({ items }) => {
     if (type === "message" && role !== "system") transcript.restore(id, role, content);
   }
 });
-on("lost", ({ rejected, reason, retryMs }) => {
+on("lost", ({ rejected, reason }) => {
   phase("lost");
   silence();
   if (rejected) {
     if (!$("notice").textContent) notice(`The server rejected the connection (${reason || "no reason given"}).`);
     stop();
   } else {
-    notice(`The connection to the server is lost. Reconnecting in ${(retryMs / 1000).toFixed(1)} s…`);
+    notice("The connection to the server is lost. Trying again…");
   }
 });
 

@@ -90,7 +90,7 @@ export class Realtime extends EventTarget {
     this.socket = undefined;
     if (!this.keepConnected) return;
     const rejected = code === POLICY_VIOLATION;
-    this.emit("lost", { rejected, reason, retryMs: this.retryMs });
+    this.emit("lost", { rejected, reason });
     if (rejected) {
       this.keepConnected = false;
       return;

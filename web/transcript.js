@@ -39,19 +39,26 @@ export class Transcript {
   /** `text` is final, `unstable` may still change; `origin` names what drafted it. */
   show(itemId, role, text, unstable = "", origin = "") {
     const entry = this.entry(itemId, role);
-    Object.assign(entry, { text, unstable, origin });
+    Object.assign(entry, { text, unstable, origin, waiting: false });
     this.changed.add(entry);
     drawSoon(this, () => this.draw());
   }
 
+  /** What the user typed, until it can be sent. */
+  showWaiting(itemId, text) {
+    this.show(itemId, "user", "", text);
+    this.entry(itemId, "user").waiting = true;
+  }
+
   draw() {
-    for (const { text, unstable, origin, element } of this.changed) {
+    for (const { text, unstable, origin, waiting, element } of this.changed) {
       if (!element.isConnected) this.append(element);
       const span = document.createElement("span");
       span.className = "unstable";
       span.textContent = unstable;
       span.title = origin ? `drafted: ${origin}` : "";
-      element.firstChild.replaceChildren(text, span);
+      element.firstChild.replaceChildren(...withCode(text), span);
+      element.classList.toggle("waiting", waiting);
     }
     this.changed.clear();
     this.scroll();
@@ -226,6 +233,16 @@ export class Transcript {
       type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],
     }));
   }
+}
+
+/** A text in parts: what stands between fences (```) is code. */
+function withCode(text) {
+  return text.split(/```(?:[\w+#-]*\n)?/).map((part, number) => {
+    if (number % 2 === 0) return part;
+    const code = document.createElement("code");
+    code.textContent = part.trimEnd();
+    return code;
+  });
 }
 
 /** What opens when its summary is pressed. */

@@ -93,7 +93,8 @@ class Language(Protocol):
         """The text with its quantities in digits."""
 
     def in_digits(self, said: str) -> str:
-        """What the user said, with quantities, durations and times of day in digits, cut to `matched_text.MAX_SAID`."""
+        """What the user said, with quantities, money, durations and times of day in digits, cut to
+        `matched_text.MAX_SAID`."""
 
     def is_dismissal(self, text: str) -> bool:
         """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""

@@ -1,7 +1,8 @@
-"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.toml`, `premises.toml`)
-or it needs a tool (`tasks.toml`, and what programs are written for, `programs.txt.xz`): training data of the request
-classifier. A request is labelled by what was said before it. Whether it needs a tool is also asked with other
-instructions, with functions of others, and after passages of documents.
+"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.toml`, `premises.toml`),
+whether it is an emergency (`emergencies.toml`), or whether it needs a tool (`tasks.toml`, and what programs are written
+for, `programs.txt.xz`): training data of the request classifier. A request is labelled by what was said before it.
+Whether it needs a tool is also asked with other instructions, with functions of others, and after passages of
+documents.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from lab.convert.prompts import TOPICS
 from lab.convert.tool_prompts import TOOL_SETS
 from model.engine.request_classifier import KINDS, RequestKind
 
-_DATA, _TOPICS, _PREMISES, _TASKS = (
+_DATA, _TOPICS, _PREMISES, _TASKS, _EMERGENCIES = (
     tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
-    for name in ("requests", "topics", "premises", "tasks")
+    for name in ("requests", "topics", "premises", "tasks", "emergencies")
 )
 
 _GREETED_SHARE, _VARIED_SHARE = 0.25, 0.4
@@ -64,7 +65,7 @@ def labelled_requests(seed: int) -> list[LabelledRequest]:
     """All requests, and some of them as well in conversations with other instructions, functions or passages."""
     requests: list[LabelledRequest] = []
     draw = random.Random(seed)
-    for domain in (*_DATA["domains"], *_TASKS["groups"], *_TOPICS["domains"]):
+    for domain in (*_DATA["domains"], *_TASKS["groups"], *_TOPICS["domains"], *_EMERGENCIES["groups"]):
         for request in _requests(domain):
             requests += _asked(request, draw)
     for group, pairs in _PREMISES.items():

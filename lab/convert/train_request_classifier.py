@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -38,11 +39,15 @@ _L2_WEIGHT = 1e-2
 
 _FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
     "unable": 0.004, "unclear": 0.01, "unsafe": 0.001, "crisis": 0.004, "unknowable": 0.005, "mistaken": 0.01,
-    "danger": 0.014, "dismissal": 0.006, "unsure": 0.25, "task": 0.025,
+    "danger": 0.014, "dismissal": 0.006, "unsure": 0.25, "emergency": 0.007, "task": 0.025,
 }  # fmt: skip
 """Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
 poor answer. An answer that begins with "Actually," may still be right, and the program for what is no task mostly finds
 that out. "unsure" is a share of the facts that the model knows: they are told with doubt."""
+
+
+_OTHERS = 2500
+"""Requests of other kinds from which one kind alone is told."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,49 @@ def train_request_classifier(
     metadata = {"trained_on": f"{len(requests)} requests, seed {seed}"}
     weight, bias = fit(states, kinds)
     return RequestClassifier(weight, bias, thresholds, instructions_checksum(instructions), base, metadata), metrics
+
+
+def train_kind(
+    classifier: RequestClassifier,
+    instructions: str,
+    kind: Literal["emergency", "danger", "dismissal"],
+    model: LoadedModel,
+    base: str,
+    *,
+    seed: int = 1,
+    on_progress: Callable[[str, float], None] = lambda phase, done: None,
+) -> tuple[RequestClassifier, RequestMetrics]:
+    """Train a classifier anew for one kind of requests alone, in minutes: it learns to tell them from their look-alikes
+    and from a sample of all others. What it knows of other kinds stays as it is.
+
+    Args:
+        base, on_progress: see `train_request_classifier`.
+    """
+    number, column = KINDS.index(kind), VERDICTS.index(kind)
+    known = [each for each in labelled_requests(seed) if not (each.tools or each.instructions)]
+    origins = {each.origin for each in known if each.kind == kind}
+    requests = [each for each in known if each.origin in origins]
+    others = [each for each in known if each.origin not in origins]
+    requests += random.Random(seed).sample(others, min(_OTHERS, len(others)))
+    states = request_states(model, instructions, requests, partial(on_progress, "reading"))
+    kinds = torch.tensor([number if each.kind == kind else 0 for each in requests])
+    scores = held_out_scores(states, kinds, [each.origin for each in requests], seed)[:, number - 1]
+    answerable = torch.tensor([each.kind == "answerable" for each in requests])
+    threshold = _highest(scores[answerable], _FALSE_POSITIVE_RATES[kind])
+    weight, bias = fit(states, kinds)
+    before = classifier.metadata.get("trained_on", "")
+    row = torch.arange(len(KINDS) - 1) == number - 1
+    trained = replace(
+        classifier,
+        base=base,
+        metadata={**classifier.metadata, "trained_on": f"{before}; then {kind} alone with {len(requests)} requests"},
+        weight=torch.where(row[:, None], weight, classifier.weight),
+        bias=torch.where(row, bias, classifier.bias),
+        thresholds=torch.where(torch.arange(len(VERDICTS)) == column, threshold, classifier.thresholds),
+    )
+    is_over = scores > threshold
+    recall, mistaken = (float(is_over[each].float().mean()) for each in (kinds > 0, answerable))
+    return trained, RequestMetrics(len(requests), mistaken, {kind: recall}, 0.0)
 
 
 def request_states(

@@ -23,21 +23,22 @@ from model.checkpoint.gguf import BadModelFile
 
 RequestKind = Literal[
     "answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "danger", "dismissal", "unsure",
-    "action", "sum",
+    "emergency", "action", "sum",
 ]  # fmt: skip
 """`unable`: it needs an action, or knowledge of the present or of the user's life, for which there is no tool.
 `unclear`: it refers to something that was never mentioned. `unsafe`: it asks for help with harm. `crisis`: with harm to
 oneself. `unknowable`: nobody could answer it from what was said. `mistaken`: it takes something for granted that is
 false. `danger`: an everyday question to which a wrong answer could hurt somebody. `dismissal`: the assistant is to be
-silent. `unsure`: a question of fact that this model would probably answer wrongly. `action`: a built-in tool does it;
-without tools it is one of those that the assistant is unable to fulfil. `sum`: it is to be computed; without tools the
-model answers it as well as it can."""
+silent. `unsure`: a question of fact that this model would probably answer wrongly. `emergency`: something dangerous is
+happening to the user, or to somebody with them. `action`: a built-in tool does it; without tools it is one of those
+that the assistant is unable to fulfil. `sum`: it is to be computed; without tools the model answers it as well as it
+can."""
 
 KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 
 Verdict = Literal[
     "answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "danger", "dismissal", "unsure",
-    "task",
+    "emergency", "task",
 ]  # fmt: skip
 """What follows for a response."""
 
@@ -48,7 +49,7 @@ _UNABLE, _ACTION, _SUM = (KINDS.index(kind) - 1 for kind in ("unable", "action",
 
 _REFUSED = tuple(KINDS.index(kind) - 1 for kind in ("unable", "unclear", "unsafe", "crisis", "unknowable"))
 
-_UNSURE = VERDICTS.index("unsure")
+_UNSURE, _EMERGENCY = VERDICTS.index("unsure"), VERDICTS.index("emergency")
 
 _BEFORE_TASKS = ("unsafe", "crisis", "unknowable", "danger", "dismissal")
 """Verdicts that are not left to a program: it would do harm, or make something up. Whoever writes the program finds out
@@ -115,6 +116,8 @@ class RequestClassifier:
         is_over = odds > self.thresholds
         for verdict in leaving_out:
             is_over[VERDICTS.index(verdict)] = False
+        if is_over[_EMERGENCY]:
+            return "emergency"
         if is_over.sum() > 1:
             is_over[_UNSURE] = False  # it has better reasons
         best = VERDICTS[int(odds.where(is_over, -torch.inf).argmax())]

@@ -48,7 +48,7 @@ The last word of each is not allowed where the classifier sees nothing to refuse
 _NOTHING_TO_REFUSE = 1.0
 """Log odds of a refusal below which there is nothing to refuse."""
 
-Ended = Literal["danger", "dismissal"]
+Ended = Literal["emergency", "danger", "dismissal"]
 """Kinds of requests at which a response ends at once, if it is asked to (`Ask.verdicts`). Others answer them."""
 
 
@@ -86,7 +86,7 @@ class _Opening:
         kind = self._classifier.verdict(scores, may_be_task=bool(ask.task), leaving_out=useless)
         if kind == "task":
             self.ended = "task" if ask.task == "maybe" else ""
-        elif kind in ("danger", "dismissal"):
+        elif kind in ("emergency", "danger", "dismissal"):
             self.ended = kind
         if self.ended or kind == "task" or not self._opens:
             return Beginning([min(self._model.stop_tokens)] if self.ended else [])

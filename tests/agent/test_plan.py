@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from agent.documents.grounding import NOTHING_FOUND, OWN_KNOWLEDGE, Grounding
-from agent.plan import CAUTION, MAX_PROGRAM_TOKENS, Call, Evidence, MakeCall, Policy, Say, Turn, plan
+from agent.plan import CAUTION, EMERGENCY, MAX_PROGRAM_TOKENS, Call, Evidence, MakeCall, Policy, Say, Turn, plan
 from agent.program.evaluator import FunctionCall, Outcome
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
@@ -36,8 +36,9 @@ EVERYTHING = Evidence(
 )  # fmt: skip
 """All that can be known about a turn. The first policy decides, and the next one where it knows nothing."""
 
-SPOKEN = replace(ASK, verdicts=frozenset(("danger", "dismissal")))
+SPOKEN = replace(ASK, verdicts=frozenset(("emergency", "danger", "dismissal")))
 TALK = replace(SPOKEN, tools=(PAY,))
+WRITTEN = replace(ASK, spoken=False, assistant=True)
 CAUTIOUS = replace(ASK, tools=(), tool_choice="none", grammar=CAUTION)
 PROGRAM = Ask(
     program_messages((TIMER,), TURN.programs, TURN.said), grammar=program_grammar(with_missing((TIMER,))),
@@ -100,6 +101,9 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (TURN, Evidence(manner="slower", closed=(OTHER,)), "manner", Say("Is this better?", "slower")),
         (TURN, Evidence(pronounced="Siobhan"), "pronunciation", Say("Thank you, I'll say Siobhan.")),
         (TURN, Evidence(manner="louder", repeated="It is done."), "manner", Say("It is done.", "louder")),
+        (TURN, replace(TASK, is_emergency=True), "emergency", Say(EMERGENCY)),
+        (PLAIN, Evidence(is_emergency=True, grounding=FOUND), "emergency", Say(EMERGENCY)),
+        (PLAIN, Evidence(is_emergency=True, remote_reason="asked for"), "bigger model", ASK),
         (TURN, Evidence(is_danger=True), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, grounding=FOUND), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, remote_reason="asked for"), "bigger model", ASK),
@@ -120,6 +124,12 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (replace(TURN, said=""), Evidence(recognizes_tasks=True), "local model", replace(ASK, tools=(PAY,))),
         (TURN, Evidence(), "local model", SPOKEN),
         (replace(TURN, ask=replace(ASK, spoken=False)), Evidence(), "local model", replace(ASK, spoken=False)),
+        (
+            replace(TURN, ask=WRITTEN),
+            Evidence(),
+            "local model",
+            replace(WRITTEN, verdicts=frozenset(("emergency",))),
+        ),
         (PLAIN, Evidence(recognizes_tasks=True), "local model", ASK),
         (PLAIN, replace(TASK, program=COMPUTED, program_speech="That's 2."), "local model", ASK),
     ],

@@ -16,7 +16,7 @@ import pytest
 
 from agent.documents.evidence import DocumentEvidence
 from agent.language_model import RemoteRequest
-from agent.plan import Call, Decision, MakeCall, Say
+from agent.plan import EMERGENCY, Call, Decision, MakeCall, Say
 from agent.planner import Planner
 from agent.program.check import MISSING
 from agent.tool_runs import ToolRuns
@@ -329,19 +329,20 @@ def test_a_later_step_and_a_language_model_that_recognizes_no_tasks_write_no_pro
 
 
 @pytest.mark.parametrize(
-    ("verdict", "policies", "do", "text"),
+    ("verdict", "do", "text"),
     [
-        ("danger", ["local model", "danger"], None, "As the grammar says."),
-        ("dismissal", ["local model", "dismissal"], Say("Okay."), ""),
+        ("emergency", Say(EMERGENCY), ""),
+        ("danger", None, "As the grammar says."),
+        ("dismissal", Say("Okay."), ""),
     ],
 )
 def test_what_the_language_model_leaves_to_the_planner_is_planned_again(
-    setup: Callable[..., Setup], verdict: str, policies: list[str], do: Say | None, text: str
+    setup: Callable[..., Setup], verdict: str, do: Say | None, text: str
 ) -> None:
     asked = setup({"What time is it?": []})
     asked.model.verdicts = {"Zip it, bleach.": verdict}
     steps = run_on_virtual_clock(lambda: asked.respond("Zip it, bleach.", spoken=True))
-    assert steps.outcome == (policies, do, text)
+    assert steps.outcome == (["local model", verdict], do, text)
     written = run_on_virtual_clock(lambda: asked.respond("Zip it, bleach."))
     assert written.policies == ["local model"] and written.text == LOCAL, "only what is spoken is left to others"
 

@@ -55,6 +55,11 @@ def test_a_spoken_question_is_printed_and_answered_aloud(tmp_path: Path) -> None
         assert (file.getframerate(), file.getnframes()) == (OUTPUT_RATE, 6 * OUTPUT_RATE // 10)
 
 
+def test_an_empty_question_is_refused_before_anything_is_loaded() -> None:
+    done = rejoinder_ask(" ")
+    assert done.exit_code == 2 and "the question is empty" in done.stderr
+
+
 def test_a_recording_without_speech_is_reported(tmp_path: Path) -> None:
     done = rejoinder_ask("--wav", recording(tmp_path, (0.0,)))
     assert done.exit_code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,32 @@ async def test_a_running_timer_is_shown_until_it_is_due(chromium: str, tmp_path:
             await expect(page.locator("#talk .call")).to_contain_text("set timer (seconds: 3, name: tea)")
             await expect(page.locator("#alarms")).to_be_hidden()
             await expect(page.locator("#talk .assistant p").last).to_contain_text("Your tea timer for 3 seconds is up.")
+
+
+async def test_lines_and_code_of_an_answer_are_shown_as_written(chromium: str) -> None:
+    model = FakeLanguageModel(
+        ["Here it is:\n", "```python\n", "def add(a, b):\n", "    return a + b\n", "```\n", "Done."]
+    )
+    with serving(new_language_model=lambda: model) as address:
+        async with page_with(chromium, None, f"http://{address}") as page:
+            await type_message(page, "Write a function.")
+            await wait_for(page, "response.done")
+            await expect(page.locator("#talk .assistant code")).to_have_text("def add(a, b):\n    return a + b")
+            shown = await page.locator("#talk .assistant p").inner_text()
+    assert "```" not in shown and shown.splitlines()[0] == "Here it is:" and shown.endswith("Done.")
+
+
+async def test_what_is_typed_without_a_connection_is_shown_and_waits(chromium: str) -> None:
+    with ExitStack() as stack:
+        address = stack.enter_context(serving())
+        async with page_with(chromium, None, f"http://{address}") as page:
+            await type_message(page, QUESTION)
+            await wait_for(page, "response.done")
+            stack.close()
+            await expect(page.locator("#notice")).to_contain_text("connection to the server is lost")
+            await type_message(page, "And of Spain?")
+            await expect(page.locator("#talk .user.waiting")).to_have_text("And of Spain?")
+            assert len(await page.evaluate("rejoinder.transcript.items()")) == 2, "it would be sent twice"
 
 
 async def test_the_page_says_that_the_server_requires_a_key(chromium: str) -> None:

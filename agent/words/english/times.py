@@ -33,10 +33,16 @@ _LENGTH = re.compile(
 _POINT = re.compile(r"\b(\d+) point (\d+(?: \d)*)\b", re.IGNORECASE)
 _PART_OF = re.compile(r"\b(?:(half|a quarter of|three quarters of|3 quarters of) an? hour)\b", re.IGNORECASE)
 
+_CENTS = re.compile(
+    r"([$€£]?)\b(\d{1,9}) ?(dollars?|euros?|pounds?|[$€£])?,? and (\d\d?) (?:cents?|pence)\b", re.IGNORECASE
+)
+_UNITS = {"$": "dollars", "€": "euros", "£": "pounds"}
+
 
 def in_digits(said: str) -> str:
     """See `Language`: "quarter past six" is 6:15."""
     text = digits_for_words(for_patterns(said.replace("’", "'")))
+    text = _CENTS.sub(_money, text)
     text = _LENGTH.sub(_length, text)
     text = _PART_OF.sub(lambda match: f"{_minutes(match[1])} minutes", text)
     text = _AND_PART.sub(lambda match: f"{int(match[1]) + _part(match[2])}", text)  # not "a million and a half"
@@ -44,6 +50,12 @@ def in_digits(said: str) -> str:
     text = _CLOCK.sub(_clock, text)
     text = _O_CLOCK.sub(r"\1:00", text)
     return _MERIDIEM.sub(lambda match: f"{match[1]} {match[2].lower()}m", text)
+
+
+def _money(match: re.Match[str]) -> str:
+    """Dollars and cents are one number: small models compute with the first one alone."""
+    unit = match[3] or match[1]
+    return f"{match[2]}.{int(match[4]):02} {_UNITS.get(unit, unit)}" if unit else match[0]
 
 
 def _clock(match: re.Match[str]) -> str:

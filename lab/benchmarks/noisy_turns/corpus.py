@@ -3,8 +3,8 @@
     python -m lab.benchmarks.noisy_turns.corpus RECORDINGS/held-out [--snr 10] [--snr 5]
     rejoinder report --corpus RECORDINGS/held-out --model qwen2.5-coder-1.5b
 
-Every speaker says a sentence in each of the noises at each SNR; the sentences take turns. RECORDINGS is made by
-`lab.benchmarks.noisy_turns.sources`. The turns' kinds are `10 dB`, `5 dB` and the same with `, one talker`.
+Every speaker whose words are known says a sentence in each of the noises at each SNR; the sentences take turns.
+RECORDINGS is made by `lab.benchmarks.noisy_turns.sources`. The kinds are `10 dB`, `5 dB` and these with `, one talker`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def _turns(half: Path, snrs_db: list[float]) -> Iterator[dict[str, str | float]]
     number = 0
     for speaker in sorted(path for path in (half / "speakers").glob("*") if path.is_dir()):
         sentences = sorted(speaker.glob("*.wav"), key=lambda path: int(path.stem))
+        if not sentences or not sentences[0].with_suffix(".txt").read_text(encoding="utf-8").strip():
+            continue
         for noise in noises:
             for snr_db in snrs_db:
                 sentence = sentences[number % len(sentences)]

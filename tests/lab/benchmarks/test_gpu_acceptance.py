@@ -67,7 +67,7 @@ def test_every_check_of_the_kernels_that_needs_no_gpu_holds(
     assert sum(result["held"] is True for stage in results.values() for result in stage) >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_every_check_of_the_models_holds_for_a_tiny_one_and_nothing_runs_again(tmp_path: Path) -> None:
     done = _run("models", tmp_path, os.environ)
     results = _results(done, tmp_path, "models")

@@ -20,6 +20,9 @@ from agent.words.english import in_digits
         ("quarter to five minutes", "quarter to 5 minutes"), ("half past 5 percent", "half past 5 percent"),
         ("123456 and a half", "123456.5"), ("a million and a half", "1000000 and a half"),
         ("a hundred and a half", "100 and a half"), ("1234567 hours and a quarter", "1234567.25 hours"),
+        ("eighty four dollars and fifty cents", "84.50 dollars"), ("84$ and 5 cents", "84.05 dollars"),
+        ("$3 and 20 cents each", "3.20 dollars each"), ("two pounds and ten pence", "2.10 pounds"),
+        ("two and fifty cents", "2 and 50 cents"), ("five dollars and forty", "5 dollars and 40"),
         ("I am here", "I am here"), ("the first of june", "the first of june"), ("noon", "noon"),
     ],
 )  # fmt: skip

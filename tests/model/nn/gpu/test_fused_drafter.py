@@ -50,7 +50,7 @@ def _model(precision: Precision) -> tuple[Decoder, BatchDrafter]:
     return decoder, BatchDrafter(weights, rows, decoder.embedding, CPU, decoder.dtype)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.proof), "bfloat16"])
 def test_right_kernels_are_accepted(precision: Precision) -> None:
     decoder, drafter = _model(precision)
     operations = TritonOperations(CPU)
