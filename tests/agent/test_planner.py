@@ -330,11 +330,7 @@ def test_a_later_step_and_a_language_model_that_recognizes_no_tasks_write_no_pro
 
 @pytest.mark.parametrize(
     ("verdict", "do", "text"),
-    [
-        ("emergency", Say(EMERGENCY), ""),
-        ("danger", None, "As the grammar says."),
-        ("dismissal", Say("Okay."), ""),
-    ],
+    [("emergency", Say(EMERGENCY), ""), ("danger", None, "As the grammar says."), ("dismissal", Say("Okay."), "")],
 )
 def test_what_the_language_model_leaves_to_the_planner_is_planned_again(
     setup: Callable[..., Setup], verdict: str, do: Say | None, text: str

@@ -15,7 +15,7 @@ from lab.convert import known_facts
 from lab.convert import train_request_classifier as training
 from lab.convert.requests import LabelledRequest, labelled_requests
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import KINDS, VERDICTS, classified_states, verdict_odds
+from model.engine.request_classifier import KINDS, VERDICTS, RequestClassifier, classified_states, verdict_odds
 from model.nn.forward_batch import text_input
 
 INSTRUCTIONS = "hello to you"
@@ -110,4 +110,31 @@ def test_a_rule_is_learned_and_measured_on_held_out_topics(model: LoadedModel, m
         (VERDICTS[int(best)] if float(highest) > 0 else None) == wanted[request.kind]
         for highest, best, request in zip(*odds.max(1), requests, strict=True)
     ]
+    assert sum(right) / len(right) > 0.9
+
+
+def test_one_kind_is_learned_anew_and_the_others_stay(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rule that `Paris` is an emergency."""
+    draw, requests = random.Random(2), []
+    for number in range(240):
+        kind, last = draw.choice((("answerable", "you"), ("unable", "is"), ("emergency", "Paris")))
+        words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
+        requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
+    monkeypatch.setattr(training, "labelled_requests", lambda seed: requests)
+    before = RequestClassifier(
+        torch.randn(len(KINDS) - 1, model.decoder.config.hidden), torch.zeros(len(KINDS) - 1),
+        torch.zeros(len(VERDICTS)), "", "", {"trained_on": "others"},
+    )  # fmt: skip
+    after, metrics = training.train_kind(before, INSTRUCTIONS, "emergency", model, "base")
+    assert metrics.recall["emergency"] > 0.9 and metrics.false_positive_rate <= 0.02
+    assert after.metadata["trained_on"] == "others; then emergency alone with 240 requests"
+    row = KINDS.index("emergency") - 1
+    others = [n for n in range(len(KINDS) - 1) if n != row]
+    assert torch.equal(after.weight[others], before.weight[others])
+    assert not torch.equal(after.weight[row], before.weight[row])
+    columns = [n for n, verdict in enumerate(VERDICTS) if verdict != "emergency"]
+    assert torch.equal(after.thresholds[columns], before.thresholds[columns])
+    scores = after.scores(training.request_states(model, INSTRUCTIONS, requests))[:, row]
+    is_over = scores > after.thresholds[VERDICTS.index("emergency")]
+    right = [bool(over) == (request.kind == "emergency") for over, request in zip(is_over, requests, strict=True)]
     assert sum(right) / len(right) > 0.9
