@@ -111,7 +111,8 @@ async def test_what_is_typed_without_a_connection_is_shown_and_waits(chromium: s
             await expect(page.locator("#notice")).to_contain_text("connection to the server is lost")
             await type_message(page, "And of Spain?")
             await expect(page.locator("#talk .user.waiting")).to_have_text("And of Spain?")
-            assert len(await page.evaluate("rejoinder.transcript.items()")) == 2, "it would be sent twice"
+            items = await page.evaluate("rejoinder.transcript.items()")
+    assert "And of Spain?" not in str(items), "it would be sent twice"
 
 
 async def test_the_page_says_that_the_server_requires_a_key(chromium: str) -> None:
