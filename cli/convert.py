@@ -361,7 +361,7 @@ def _train_and_save(
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {"base_bytes": str(weights_size(path)), "held_out": json.dumps(asdict(metrics))}
-    replace(classifier, metadata={**classifier.metadata, **about}).save(file)
+    replace(classifier, metadata={**about, **classifier.metadata}).save(file)
     return file, metrics
 
 

@@ -7,10 +7,11 @@ fold is classified by weights that were trained on the other ones.
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -122,19 +123,24 @@ def train_kind(
     answerable = torch.tensor([each.kind == "answerable" for each in requests])
     threshold = _highest(scores[answerable], _FALSE_POSITIVE_RATES[kind])
     weight, bias = fit(states, kinds)
-    before = classifier.metadata.get("trained_on", "")
     row = torch.arange(len(KINDS) - 1) == number - 1
+    is_over = scores > threshold
+    recall, mistaken = (float(is_over[each].float().mean()) for each in (kinds > 0, answerable))
+    metrics = RequestMetrics(len(requests), mistaken, {kind: recall}, 0.0)
+    before = classifier.metadata.get("trained_on", "")
+    metadata = {
+        "trained_on": f"{before}; then {kind} alone with {len(requests)} requests",
+        f"held_out_{kind}": json.dumps(asdict(metrics)),
+    }
     trained = replace(
         classifier,
         base=base,
-        metadata={**classifier.metadata, "trained_on": f"{before}; then {kind} alone with {len(requests)} requests"},
+        metadata={**classifier.metadata, **metadata},
         weight=torch.where(row[:, None], weight, classifier.weight),
         bias=torch.where(row, bias, classifier.bias),
         thresholds=torch.where(torch.arange(len(VERDICTS)) == column, threshold, classifier.thresholds),
     )
-    is_over = scores > threshold
-    recall, mistaken = (float(is_over[each].float().mean()) for each in (kinds > 0, answerable))
-    return trained, RequestMetrics(len(requests), mistaken, {kind: recall}, 0.0)
+    return trained, metrics
 
 
 def request_states(
