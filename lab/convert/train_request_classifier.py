@@ -127,7 +127,7 @@ def train_kind(
     is_over = scores > threshold
     recall, mistaken = (float(is_over[each].float().mean()) for each in (kinds > 0, answerable))
     metrics = RequestMetrics(len(requests), mistaken, {kind: recall}, 0.0)
-    before = classifier.metadata.get("trained_on", "")
+    before, _, _ = classifier.metadata.get("trained_on", "").partition(f"; then {kind} alone")
     metadata = {
         "trained_on": f"{before}; then {kind} alone with {len(requests)} requests",
         f"held_out_{kind}": json.dumps(asdict(metrics)),
