@@ -4,13 +4,13 @@ of policies, so that an answer can be predicted from this page. `planner.py` gat
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from agent.program.evaluator import Outcome
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
 from agent.words.language import Manner
-from chat.types import Ask, Lark, Opening, Tool, lark_string
+from chat.types import Ask, Handed, Lark, Opening, Tool, lark_string
 
 if TYPE_CHECKING:
     from agent.documents.grounding import Grounding
@@ -169,8 +169,8 @@ class Evidence:
     remote_reason: str | None = None
 
 
-_VERDICTS: frozenset[Literal["emergency", "danger", "dismissal"]] = frozenset({"emergency", "danger", "dismissal"})
-_WRITTEN_VERDICTS: frozenset[Literal["emergency", "danger", "dismissal"]] = frozenset({"emergency"})
+_VERDICTS: frozenset[Handed] = frozenset(get_args(Handed))
+_WRITTEN_VERDICTS: frozenset[Handed] = frozenset({"emergency"})
 """A written answer can be read twice, and has room for reasons."""
 
 

@@ -112,7 +112,10 @@ def lark_string(text: str) -> str:
     return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
-HandedOver = Literal["task", "emergency", "danger", "dismissal"]
+Handed = Literal["emergency", "danger", "dismissal"]
+"""Kinds of requests that a response may leave to the planner: see `Ask.verdicts`."""
+
+HandedOver = Literal["task", Handed]
 """Kinds of requests at which a response may end at once, for others to answer: see `Ask.task` and `Ask.verdicts`."""
 
 HANDED_OVER: frozenset[str] = frozenset(get_args(HandedOver))
@@ -168,4 +171,4 @@ class Ask:
     spoken: bool = False
     assistant: bool = False
     task: Literal["", "maybe", "no"] = ""
-    verdicts: frozenset[Literal["emergency", "danger", "dismissal"]] = frozenset()
+    verdicts: frozenset[Handed] = frozenset()

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from chat.types import Handed
 from cli.console import stderr, stdout, user_errors
 from cli.convert_programs import programs_command
 from cli.convert_tune import tune_command
@@ -285,7 +286,7 @@ def turn_completion_command(
 def request_classifier_command(
     folder: FolderOption = _FOLDER,
     kind: Annotated[
-        Literal["emergency", "danger", "dismissal"] | None,
+        Handed | None,
         typer.Option(help="Train the bundled classifier of the model anew for this kind alone."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,

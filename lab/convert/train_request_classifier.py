@@ -13,12 +13,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from chat.types import Message
+from chat.types import Handed, Message
 from lab.convert.known_facts import ORIGIN, fact_requests
 from lab.convert.read_states import last_states
 from lab.convert.requests import LabelledRequest, labelled_requests
@@ -98,7 +97,7 @@ def train_request_classifier(
 def train_kind(
     classifier: RequestClassifier,
     instructions: str,
-    kind: Literal["emergency", "danger", "dismissal"],
+    kind: Handed,
     model: LoadedModel,
     base: str,
     *,

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from chat.types import Ask, HandedOver
+from chat.types import Ask, Handed, HandedOver
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.conditional_opening import Beginning, ConditionalOpening
 from model.decode.constraint import Constraint
@@ -48,9 +48,6 @@ The last word of each is not allowed where the classifier sees nothing to refuse
 _NOTHING_TO_REFUSE = 1.0
 """Log odds of a refusal below which there is nothing to refuse."""
 
-Ended = Literal["emergency", "danger", "dismissal"]
-"""Kinds of requests at which a response ends at once, if it is asked to (`Ask.verdicts`). Others answer them."""
-
 
 def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseForm:
     """The form of a response, with what the model's request classifier demands if no tool is called: that it ends at
@@ -81,7 +78,7 @@ class _Opening:
     def choose(self, features: Tensor) -> Beginning:
         """How the response begins; with its end, if others answer the request."""
         ask = self._ask
-        useless = [kind for kind in get_args(Ended) if not self._opens or kind not in ask.verdicts]
+        useless = [kind for kind in get_args(Handed) if not self._opens or kind not in ask.verdicts]
         scores = self._classifier.scores_of(features)
         kind = self._classifier.verdict(scores, may_be_task=bool(ask.task), leaving_out=useless)
         if kind == "task":
