@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chat.types import Ask, Message, Opening, Tool
+from chat.types import Ask, Handed, Message, Opening, Tool
 from model.decode.call_decision import CallThresholds
 from model.decode.conditional_opening import Beginning, ConditionalOpening
 from model.decode.constraint import Constraint
@@ -27,7 +27,7 @@ from model.engine.request_classifier import (
     instructions_checksum,
     refusal_odds,
 )
-from model.engine.request_opening import OPENINGS, Ended, _Opening
+from model.engine.request_opening import OPENINGS, _Opening
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
@@ -146,8 +146,8 @@ async def test_a_task_ends_the_response_at_once_if_that_is_asked_for(
     engine.close()
 
 
-@pytest.mark.parametrize("kind", get_args(Ended))
-async def test_a_response_ends_at_once_at_requests_that_others_answer(model: LoadedModel, kind: Ended) -> None:
+@pytest.mark.parametrize("kind", get_args(Handed))
+async def test_a_response_ends_at_once_at_requests_that_others_answer(model: LoadedModel, kind: Handed) -> None:
     engine = Engine(lambda: replace(model, request_classifier=telling_apart(model, KINDS.index(kind) - 1)))
     for verdicts, said, ends in (
         (frozenset({kind}), OTHER, True), (frozenset(), OTHER, False), (frozenset({kind}), HELLO, False),
