@@ -143,8 +143,9 @@ _INSTRUCTION = "Think step by step. End with a line `Answer: ` and the {what} al
 def kind_prompts(message: str) -> list[list[Message]]:
     """What is read to tell the kind of a message: the message, and before it what precedes its last paragraph, which
     often says no more than how to write the answer."""
-    before, _, last = message.strip().rpartition("\n\n")
-    return [_kind_prompt(text) for text in (before, f"{before}\n\n{last}" if before else last) if text]
+    whole = message.strip()
+    before, _, _ = whole.rpartition("\n\n")
+    return [_kind_prompt(text) for text in (before, whole) if text]
 
 
 def _kind_prompt(message: str) -> list[Message]:

@@ -17,12 +17,13 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Ask, Message
+from chat.types import Ask, Handed, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.serving.options import ModelOptions
@@ -47,7 +48,7 @@ async def verdict(engine: Engine, said: str, before: Sequence[tuple[str, str]]) 
         [*messages, Message("user", said)],
         spoken=True,
         task="maybe",
-        verdicts=frozenset(("emergency", "danger", "dismissal")),
+        verdicts=frozenset(get_args(Handed)),
         max_tokens=1,
     )
     ended = ""

@@ -90,13 +90,19 @@ def test_facts_are_told_with_doubt_as_often_as_wanted() -> None:
     assert float((known > thresholds[VERDICTS.index("unsure")]).float().mean()) == pytest.approx(0.25, abs=0.02)
 
 
-def test_a_rule_is_learned_and_measured_on_held_out_topics(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a random model and the rule that `Paris` says what cannot be done, and `France` what a tool does."""
+def requests_told_by_last_word(**last_words: str) -> list[LabelledRequest]:
+    """240 requests of 24 origins, each of the kind that its last word tells."""
     draw, requests = random.Random(2), []
     for number in range(240):
-        kind, last = draw.choice((("answerable", "you"), ("unable", "Paris"), ("action", "France")))
+        kind, last = draw.choice(tuple(last_words.items()))
         words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
         requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
+    return requests
+
+
+def test_a_rule_is_learned_and_measured_on_held_out_topics(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a random model and the rule that `Paris` says what cannot be done, and `France` what a tool does."""
+    requests = requests_told_by_last_word(answerable="you", unable="Paris", action="France")
     monkeypatch.setattr(training, "labelled_requests", lambda seed: requests)
     monkeypatch.setattr(training, "fact_requests", lambda model, instructions: [])
     classifier, metrics = training.train_request_classifier(model, INSTRUCTIONS, "base")
@@ -115,11 +121,7 @@ def test_a_rule_is_learned_and_measured_on_held_out_topics(model: LoadedModel, m
 
 def test_one_kind_is_learned_anew_and_the_others_stay(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the rule that `Paris` is an emergency."""
-    draw, requests = random.Random(2), []
-    for number in range(240):
-        kind, last = draw.choice((("answerable", "you"), ("unable", "is"), ("emergency", "Paris")))
-        words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
-        requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
+    requests = requests_told_by_last_word(answerable="you", unable="is", emergency="Paris")
     monkeypatch.setattr(training, "labelled_requests", lambda seed: requests)
     before = RequestClassifier(
         torch.randn(len(KINDS) - 1, model.decoder.config.hidden), torch.zeros(len(KINDS) - 1),
