@@ -22,7 +22,8 @@ from agent.program.speech import THINKING_PHRASE
 from agent.program.values import local_time
 from agent.program_runs import ProgramRuns
 from agent.quotation import may_be_quoted
-from agent.reasoning.reasoner import Reasoner, ReasoningEffort, with_conclusion
+from agent.reasoning.prompt import ReasoningEffort
+from agent.reasoning.reasoner import Reasoner, with_conclusion
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language

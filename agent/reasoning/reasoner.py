@@ -4,7 +4,8 @@ Samples reason step by step in the model's own style, after the client's own pro
 (self-consistency, arXiv 2203.11171). A number is also worked out by small programs, which are run (program-aided
 language models, arXiv 2211.10435): they cost a quarter of that. The samples of a round are generated in one batch and
 share what was read of the prompt. Generation ends as soon as the others cannot change the majority (adaptive
-consistency, arXiv 2305.11860). What asks for a longer text is not reasoned about: there is nothing to vote on.
+consistency, arXiv 2305.11860). What asks for a longer text has no answer to vote on: see
+`agent.reasoning.constrained_text`.
 """
 
 from __future__ import annotations
@@ -13,26 +14,36 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from statistics import mean
-from typing import Literal
 
 from agent.language_model import LanguageModel
 from agent.program.evaluator import read_clock, run_program
 from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
+from agent.reasoning.cost import Cost
 from agent.reasoning.equations import corrected
-from agent.reasoning.prompt import KIND_BIAS, KINDS, Kind, Method, beginning, kind_prompts, prompt, sample_grammar
-from chat.progress import LikelyToken, Progress
+from agent.reasoning.prompt import (
+    KIND_BIAS,
+    KINDS,
+    PROGRAM_EXAMPLES,
+    Kind,
+    Method,
+    ReasoningEffort,
+    beginning,
+    kind_prompts,
+    prompt,
+    sample_grammar,
+)
+from agent.reasoning.shared_examples import SharedExamples
+from chat.progress import LikelyToken
 from chat.types import Ask, Message
 
 _log = logging.getLogger("rejoinder.reasoning")
-
-ReasoningEffort = Literal["low", "medium", "high"]
 
 _PROGRAM: tuple[Method, ...] = ("program",)
 _STEPS: tuple[Method, ...] = ("steps",)
@@ -114,19 +125,25 @@ class Reasoner:
 
     Args:
         model: has read of the conversation what it likes. It must be for this alone.
+        examples: of other requests too; its own if not given.
 
     Attributes:
-        prompt_tokens, cached_tokens: of the longest prompt, and how many tokens were in a cache already.
-        tokens: generated, with those of samples that were given up.
-        steps: forward passes of all samples. They share them, so there were fewer.
+        cost: what it took so far.
     """
 
-    def __init__(self, model: LanguageModel, messages: Sequence[Message], effort: ReasoningEffort) -> None:
-        self._models: dict[Method, LanguageModel] = {"program": model.fork(), "steps": model}
+    def __init__(
+        self,
+        model: LanguageModel,
+        messages: Sequence[Message],
+        effort: ReasoningEffort,
+        examples: SharedExamples | None = None,
+    ) -> None:
+        self._models: dict[Method, LanguageModel] = {"steps": model}
+        self._examples = examples or SharedExamples(model.fork())
         self._messages, self._effort = messages, effort
         self._begun: Counter[Method] = Counter()
         self._kind: Kind | None = None
-        self.prompt_tokens = self.cached_tokens = self.tokens = self.steps = 0
+        self.cost = Cost()
 
     async def kind(self) -> Kind:
         """What the answer is: a text is not worked out. Raises RuntimeError if the request failed."""
@@ -147,8 +164,9 @@ class Reasoner:
         likely: Sequence[LikelyToken] = ()
         text = ""
         try:
-            async with aclosing(self._models["program"].reply(ask)) as replying:  # type: ignore[type-var]
-                async for progress in self._counted(replying):
+            model = await self._examples.reader(asked[:1], self.cost)
+            async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
+                async for progress in self.cost.counted(replying):
                     text += progress.committed
                     likely = likely or [one for score in progress.scores[:1] for one in score.top]
         except ValueError as error:
@@ -167,8 +185,10 @@ class Reasoner:
         for number, methods in enumerate(rounds, 1):
             later = sum(map(len, rounds[number:]))
             try:
+                if "program" in methods and "program" not in self._models:
+                    self._models["program"] = await self._examples.reader(PROGRAM_EXAMPLES, self.cost)
                 for method in set(methods) - set(self._begun):  # all samples share what is read here
-                    await self._write(self._models[method], Ask(prompt(method, kind, self._messages), max_tokens=1))
+                    await self.cost.write(self._models[method], Ask(prompt(method, kind, self._messages), max_tokens=1))
             except ValueError as error:
                 _log.info("nothing is worked out (%s)", error)
                 return None
@@ -183,7 +203,7 @@ class Reasoner:
         Args:
             later: how many samples other rounds may add.
         """
-        most = max(2, _MAX_CACHED_TOKENS // max(1, self.prompt_tokens))
+        most = max(2, _MAX_CACHED_TOKENS // max(1, self.cost.prompt_tokens))
         tasks = [asyncio.create_task(self._sample(method, kind)) for method in methods[:most]]
         try:
             for number, finished in enumerate(asyncio.as_completed(tasks), 1):
@@ -209,7 +229,7 @@ class Reasoner:
             grammar = sample_grammar(method, text)
             ask = Ask(read, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
             try:
-                written = await self._write(model, ask, until)
+                written = await self.cost.write(model, ask, until)
             except ValueError as error:  # the prompt has been read before, so it is not that
                 _log.info("a sample failed (%s)", error)
                 break
@@ -219,31 +239,6 @@ class Reasoner:
                 return Sample(method, found, written)
             text = fixed
         return Sample(method, "", "")
-
-    async def _write(
-        self, model: LanguageModel, ask: Ask, until: Callable[[str, int], str | None] | None = None
-    ) -> str:
-        """What the language model writes, up to a wrong result that `until` finds; empty if it was cut off."""
-        text = ""
-        async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
-            async for progress in self._counted(replying):
-                seen, text = len(text), text + progress.committed
-                if progress.finished == "length":
-                    return ""
-                if until is not None and progress.committed and until(text, seen) is not None:
-                    break
-        return text
-
-    async def _counted(self, replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
-        """The same, counted."""
-        tokens = steps = 0
-        async for progress in replying:
-            self.tokens += progress.tokens - tokens
-            self.steps += progress.step - steps
-            self.prompt_tokens = max(self.prompt_tokens, progress.prompt_tokens)
-            self.cached_tokens = self.cached_tokens or progress.cached_tokens
-            tokens, steps = progress.tokens, progress.step
-            yield progress
 
 
 def with_conclusion(messages: Sequence[Message], conclusion: Conclusion) -> list[Message]:

@@ -32,6 +32,7 @@ from server.batch_store import OPEN, BatchStore
 from server.batches.runner import BatchRunner
 from server.chat_completions.chat import ChatCompletions
 from server.chat_completions.decision import Decisions
+from server.chat_completions.reasoning import Reasoning
 from server.chat_completions.requests import RequestLimit
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine
@@ -121,7 +122,7 @@ async def measure(model: str, kinds: list[str], count: int, prices: PriceList) -
     limit = RequestLimit(admission, 8, "too_many_completions", "completions are being generated")
     handlers = {
         "/v1/decide": Decisions(engine, model, limit).handle,
-        "/v1/chat/completions": ChatCompletions(engine, model, limit).handle,
+        "/v1/chat/completions": ChatCompletions(engine, model, limit, Reasoning(engine)).handle,
     }
     messages, expected = zip(*items(count), strict=True)
     with tempfile.TemporaryDirectory() as folder:

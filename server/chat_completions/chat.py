@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from chat.progress import ScoredToken
 from chat.types import Ask, ToolCallDelta
+from model.engine.engine import Engine
 from server.chat_completions.generation import (
     Choice,
     TokenUsage,
@@ -19,8 +21,9 @@ from server.chat_completions.generation import (
     speakable_updates,
 )
 from server.chat_completions.logprobs import chat_logprobs
-from server.chat_completions.reasoning import denoising_effort, with_answer, work_out
+from server.chat_completions.reasoning import Reasoning, denoising_effort, with_answer
 from server.chat_completions.requests import (
+    RequestLimit,
     TextEndpoint,
     check_format,
     conversation_messages,
@@ -34,7 +37,15 @@ from server.server_sent_events import DONE, event
 
 
 class ChatCompletions(TextEndpoint):
-    """Answers chat completion requests."""
+    """Answers chat completion requests.
+
+    Args:
+        reasoning: shared with the Responses API.
+    """
+
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit, reasoning: Reasoning) -> None:
+        super().__init__(engine, model, limit)
+        self._reasoning = reasoning
 
     async def handle(self, request: Request) -> Response:
         """One request. Raises APIError, ClientDisconnect."""
@@ -93,11 +104,7 @@ class ChatCompletions(TextEndpoint):
         """What each choice generates, as it comes."""
         with self._limit.slot():
             await check_format(self._engine, body.response_format, "response_format")
-            messages, answer, reasoned = await work_out(
-                self._engine,
-                conversation_messages(body.messages),
-                None if body.functions else body.reasoning_effort,
-            )
+            messages = conversation_messages(body.messages)
             asks = [
                 Ask(
                     with_verbosity(messages, body.verbosity),
@@ -112,13 +119,17 @@ class ChatCompletions(TextEndpoint):
                 )
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
+            effort = None if body.functions else body.reasoning_effort
+            found = await self._reasoning.work_out(messages, effort, asks[0] if len(asks) == 1 else None)
+            asked = with_verbosity(found.messages, body.verbosity)
+            asks = [replace(ask, messages=asked, grammar=ask.grammar or found.grammar) for ask in asks]
             streams = [generate(new_conversation(self._engine).reply(ask), ask.stop) for ask in asks]
-            if answer and asks[0].grammar is None:
-                streams = [with_answer(stream, answer) for stream in streams]
+            if found.answer and asks[0].grammar is None:
+                streams = [with_answer(stream, found.answer) for stream in streams]
             if body.speakable:
                 streams = [speakable_updates(stream) for stream in streams]
             async for index, update in merge(streams):
-                yield index, update.after(reasoned) if index == 0 else update  # it was worked out once for all
+                yield index, update.after(found.usage) if index == 0 else update  # it was worked out once for all
 
 
 def _body(choice: Choice, index: int, *, scored: bool) -> dict[str, Any]:

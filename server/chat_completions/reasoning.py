@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from agent.reasoning import reasoner as reasoning
+from agent.reasoning import prompt as reasoning
+from agent.reasoning.constrained_text import ConstrainedText
 from agent.reasoning.reasoner import Reasoner, with_conclusion
-from chat.types import Effort, Message
+from agent.reasoning.shared_examples import SharedExamples
+from chat.types import Ask, Effort, Lark, Message, lark_string
 from model.engine.engine import Engine
-from server.chat_completions.generation import TokenUsage, Update, api_errors, count, new_conversation
+from server.chat_completions.generation import TokenUsage, Update, api_errors, count, in_bulk, new_conversation
 from server.chat_completions.schema import ReasoningEffort
 
 _EFFORTS: dict[str, reasoning.ReasoningEffort] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
@@ -32,26 +34,71 @@ def denoising_effort(effort: ReasoningEffort | None) -> Effort | None:
     return None if effort is None else _EFFORTS.get(effort, "instant")
 
 
-async def work_out(
-    engine: Engine, messages: Sequence[Message], effort: ReasoningEffort | None
-) -> tuple[Sequence[Message], str, TokenUsage]:
-    """The conversation with what was worked out on its newest message, the answer, and what it took: the same
-    conversation and an empty text if nothing was. It is counted for the key of the request. Raises APIError."""
-    level = _EFFORTS.get(effort or "")
-    if level is None or messages[-1].role != "user":
-        return messages, "", TokenUsage()
-    reasoner = Reasoner(new_conversation(engine), messages, level)
-    try:
-        with api_errors():
-            conclusion = await reasoner.conclude()
-    finally:
-        count(TokenUsage(reasoner.prompt_tokens, reasoner.cached_tokens, reasoner.tokens))
-    usage = TokenUsage(
-        completion_tokens=reasoner.tokens, reasoning_tokens=reasoner.tokens, forward_passes=reasoner.steps
-    )
-    if conclusion is None:
-        return messages, "", usage
-    return with_conclusion(messages, conclusion), conclusion.answer, usage
+@dataclass(frozen=True)
+class WorkedOut:
+    """What was worked out before a response.
+
+    Attributes:
+        messages: the conversation, with what leads to an answer on its newest message.
+        answer: a number, a time or an option that the response must have; empty for none.
+        text: the response itself; empty if it is still to be written.
+        usage: what it took.
+    """
+
+    messages: Sequence[Message]
+    answer: str = ""
+    text: str = ""
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+    @property
+    def grammar(self) -> Lark | None:
+        """The grammar of the response: it allows the text alone. None for any response."""
+        return Lark(f"start: {lark_string(self.text)}") if self.text else None
+
+
+class Reasoning:
+    """Works out answers. One for all requests, which share what has been read of the examples."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._examples: dict[bool, SharedExamples] = {}
+        """By whether they are read for bulk work."""
+
+    async def work_out(
+        self, messages: Sequence[Message], effort: ReasoningEffort | None, text: Ask | None
+    ) -> WorkedOut:
+        """What the answer to the newest message is worked out to be, if the effort wants that. It is counted for the
+        key of the request. Raises APIError.
+
+        Args:
+            messages: the conversation.
+            text: the request for a text, if one may be written here: not for several choices.
+        """
+        level = _EFFORTS.get(effort or "")
+        if level is None or messages[-1].role != "user":
+            return WorkedOut(messages)
+        model, written = new_conversation(self._engine), ""
+        if (bulk := in_bulk.get()) not in self._examples:
+            self._examples[bulk] = SharedExamples(new_conversation(self._engine))
+        examples = self._examples[bulk]
+        reasoner = Reasoner(model, messages, level, examples)
+        try:
+            with api_errors():
+                conclusion = await reasoner.conclude()
+                if conclusion is None and text is not None and _is_free(text) and await reasoner.kind() == "text":
+                    written = await ConstrainedText(model, text, level, examples, reasoner.cost).write()
+        finally:
+            cost = reasoner.cost
+            count(TokenUsage(cost.prompt_tokens, cost.cached_tokens, cost.tokens))
+        usage = TokenUsage(completion_tokens=cost.tokens, reasoning_tokens=cost.tokens, forward_passes=cost.steps)
+        if conclusion is None:
+            return WorkedOut(messages, "", written, usage)
+        return WorkedOut(with_conclusion(messages, conclusion), conclusion.answer, "", usage)
+
+
+def _is_free(ask: Ask) -> bool:
+    """Whether any text will do, and nobody wants to know how likely its tokens were."""
+    return ask.grammar is None and ask.top_log_probabilities is None
 
 
 async def with_answer(updates: AsyncIterator[Update], answer: str) -> AsyncIterator[Update]:

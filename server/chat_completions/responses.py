@@ -19,7 +19,7 @@ from server.access.usage import key_name
 from server.api_errors import APIError
 from server.budgets import STORED_RESPONSES, Kept, memory
 from server.chat_completions.generation import TokenUsage, new_conversation
-from server.chat_completions.reasoning import denoising_effort, work_out
+from server.chat_completions.reasoning import Reasoning, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
 from server.chat_completions.response_steps import ResponseSteps
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
@@ -42,9 +42,9 @@ class _Stored:
 class Responses(TextEndpoint):
     """Answers requests of the Responses API."""
 
-    def __init__(self, context: ServerContext, engine: Engine, limit: RequestLimit) -> None:
+    def __init__(self, context: ServerContext, engine: Engine, limit: RequestLimit, reasoning: Reasoning) -> None:
         super().__init__(engine, context.model, limit)
-        self._context = context
+        self._context, self._reasoning = context, reasoning
         self._stored = Kept[_Stored](STORED_RESPONSES)
         self._running: dict[str, tuple[str, ToolLoop]] = {}
 
@@ -114,17 +114,19 @@ class Responses(TextEndpoint):
                 conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
                 await tools.connect(conversation)
                 effort = body.reasoning.effort if body.reasoning else None
-                asked, answer, reasoned = await work_out(self._engine, messages, None if body.tools else effort)
+                ask, verbosity = self._ask(body), body.text.verbosity
+                text = replace(ask, messages=with_verbosity(messages, verbosity))
+                found = await self._reasoning.work_out(messages, None if body.tools else effort, text)
                 response = _response_object(body, self._model)
                 loop = ToolLoop(min(body.max_tool_calls or MAX_CALLS, MAX_CALLS), body.max_tool_seconds)
                 steps = ResponseSteps(
                     conversation,
                     tools,
                     loop,
-                    list(with_verbosity(asked, body.text.verbosity)),
-                    self._ask(body),
-                    reasoned,
-                    answer,
+                    list(with_verbosity(found.messages, verbosity)),
+                    replace(ask, grammar=ask.grammar or found.grammar),
+                    found.usage,
+                    found.answer,
                 )
                 self._running[response["id"]] = owner, loop
                 try:

@@ -15,6 +15,7 @@ from server.chat_completions.chat import ChatCompletions
 from server.chat_completions.code import CodeCompletions
 from server.chat_completions.decision import Decisions
 from server.chat_completions.decoder import RecordingDecoder
+from server.chat_completions.reasoning import Reasoning
 from server.chat_completions.requests import RequestLimit, check_model
 from server.chat_completions.responses import Responses
 from server.context import ServerContext
@@ -46,10 +47,11 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
         limit = RequestLimit(
             context.admission, MAX_COMPLETIONS, "too_many_completions", "completions are being generated"
         )
-        chat = ChatCompletions(context.engine, context.model, limit)
+        reasoning = Reasoning(context.engine)
+        chat = ChatCompletions(context.engine, context.model, limit, reasoning)
         code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)
-        responses = Responses(context, context.engine, limit)
+        responses = Responses(context, context.engine, limit, reasoning)
         context.admission.on_deleted.append(responses.forget)
         context.admission.on_deleted.append(code.forget)
         routes += [

@@ -9,6 +9,8 @@ import pytest
 from openai import OpenAI
 
 from agent.reasoning import prompt, reasoner
+from agent.reasoning.constrained_text import ConstrainedText
+from agent.reasoning.cost import Cost
 from agent.reasoning.reasoner import Conclusion, Sample
 from chat.types import Lark
 from server.chat_completions.generation import TokenUsage, Update
@@ -25,7 +27,7 @@ def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     async def conclude(self: reasoner.Reasoner) -> Conclusion:
         efforts.append(self._effort)
-        self.prompt_tokens, self.tokens, self.steps = 30, 20, 10
+        self.cost = Cost(prompt_tokens=30, tokens=20, steps=10)
         return Conclusion(ANSWER, Sample("program", ANSWER, f"answer = {ANSWER}"), 1, 1)
 
     monkeypatch.setattr(reasoner.Reasoner, "conclude", conclude)
@@ -106,6 +108,42 @@ def test_responses_answer_with_what_was_worked_out(client: OpenAI, worked_out: l
     )
     assert worked_out == ["medium"] and response.usage is not None
     assert response.usage.output_tokens_details.reasoning_tokens == 20
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every message asks for a text, whose constraints this one meets. Holds the efforts."""
+    efforts: list[str] = []
+
+    async def write(self: ConstrainedText) -> str:
+        efforts.append(self._effort)
+        return TEXT
+
+    monkeypatch.setattr(reasoner, "KINDS", Lark('start: "text"'))
+    monkeypatch.setattr(ConstrainedText, "write", write)
+    return efforts
+
+
+TEXT = 'He said: "It\'s 100 %\\0 wet."\n\nÜber 😀.'
+
+
+def test_a_text_that_meets_its_constraints_is_the_answer(client: OpenAI, written: list[str]) -> None:
+    answered = client.chat.completions.create(model="tiny", messages=QUESTION, reasoning_effort="medium")
+    assert answered.choices[0].message.content == TEXT and answered.choices[0].finish_reason == "stop"
+    streamed = client.chat.completions.create(
+        model="tiny", messages=QUESTION, reasoning_effort="medium", stream=True, stop="Über"
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == TEXT.partition("Über")[0]
+    response = client.responses.create(model="tiny", input="hello to you", reasoning={"effort": "high"})
+    assert response.output_text == TEXT and written == ["medium", "medium", "high"]
+
+
+@pytest.mark.parametrize("options", [{"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}])
+def test_no_text_is_written_ahead_where_it_would_not_do(
+    client: OpenAI, written: list[str], options: dict[str, Any]
+) -> None:
+    client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, reasoning_effort="medium", **options)
+    assert not written
 
 
 @pytest.mark.parametrize("effort", ["none", "minimal", None])

@@ -1,0 +1,100 @@
+"""What a language model reads when it lists the constraints in a message, and when it writes a text again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from agent.brevity import sentence_ends
+from chat.types import Message
+
+_INSTRUCTION = (
+    "Say what a sentence demands of the form of the text that it asks for: its length, what it contains or avoids, how "
+    "it starts or ends, its letters. What the text is about is no demand: write none."
+)
+
+EXAMPLES = (
+    ("Tell me about the history of Prague.", "none"),
+    ("Describe your favourite season in under 60 words.", "words at most 59"),
+    (
+        'Don\'t use the words "cold" or "snow", and mention the word river at least twice.',
+        'avoids "cold"\navoids "snow"\ncontains "river" at least 2',
+    ),
+    ("Write a product description for a kettle with 4 paragraphs separated by ***.", "paragraphs exactly 4"),
+    ("There must not be any comma.", 'avoids ","'),
+    ("Mark 3 or more parts like *this*.", "highlights at least 3"),
+    ("Which exercises are good for my back, and how often should a beginner do them?", "none"),
+    ("Give tips for an interview in exactly 5 bullet points, with no commas.", 'bullet points exactly 5\navoids ","'),
+    ("The reference for the tenant needs a title in double angular brackets, as in <<title>>.", "title"),
+    (
+        "Leave at least 6 blanks in square brackets, e.g. [name], and add a postscript that starts with P.P.S.",
+        'placeholders at least 6\ncontains "P.P.S"',
+    ),
+    ("Answer in English, and don't use a single capital letter.", "lower case"),
+    ("My sister Anna turns 30 on the 12th of May and likes red wine.", "none"),
+    (
+        'Review the film "Heat" and finish with the words "Is that all?" and nothing after them.',
+        'ends with "Is that all?"',
+    ),
+    ('The word "engine" may not occur.', 'avoids "engine"'),
+    ("Put it between double quotation marks, and use 300 words or more.", "in quotation marks\nwords at least 300"),
+    ("All letters must be capitals.", "upper case"),
+    ("No other text than the JSON object is allowed.", "JSON"),
+    (
+        "The reply should have fewer than 7 sentences, with at least 4 words in all caps.",
+        "sentences at most 6\ncapital words at least 4",
+    ),
+    ("The letter q should appear 5 or more times.", 'contains "q" at least 5'),
+    ("Write a short poem about a bus driver who lost two umbrellas.", "none"),
+    ("Give two different answers, with six asterisks between them: ******.", 'contains "******"'),
+    (
+        "Write to the harbour master with the keywords harbour and lantern, but without boat.",
+        'contains "harbour"\ncontains "lantern"\navoids "boat"',
+    ),
+    ("It has 2 sections, marked with CHAPTER 1 and CHAPTER 2.", 'contains "CHAPTER 1"\ncontains "CHAPTER 2"'),
+    ("Make it funny, in the style of a letter to a landlord.", "none"),
+    ('Never write the letter "k", and use no more than 2 paragraphs.', 'avoids "k"\nparagraphs at most 2'),
+    ('What does the sentence "He has 3 cats and 20 words to learn" mean?', "none"),
+    ("Explain how a dam works, between 100 and 120 words.", "words at least 100\nwords at most 120"),
+    ("Write it in lowercase.", "lower case"),
+    ('The last sentence must be "See you in court."', 'ends with "See you in court."'),
+    ("Fewer than 9 words may be in capitals.", "capital words at most 8"),
+)  # fmt: skip
+"""Sentences, and what they demand."""
+
+EXAMPLE_TURNS = (
+    Message("system", _INSTRUCTION),
+    *(Message(role, text) for pair in EXAMPLES for role, text in zip(("user", "assistant"), pair, strict=True)),
+)
+
+_MAX_SENTENCES, _MAX_CHARACTERS = 24, 400
+"""Of a message, and of one sentence."""
+
+_MIN_WORDS = 3
+
+_MARKS = ("* ", "- ", "• ")
+"""Of a list, whose items are examples."""
+
+_REVISION = "That is not what I asked for yet:\n{problems}\nWrite the whole answer again so that it is, and no more."
+
+
+def sentences(message: str) -> list[str]:
+    """The sentences of a message that may have constraints."""
+    found = []
+    for line in message.split("\n"):
+        if line.lstrip().startswith(_MARKS):
+            continue
+        ends = [0, *sentence_ends(line, 0), len(line)]
+        found += [line[start:end].strip() for start, end in pairwise(ends)]
+    return [one for one in found if len(one.split()) >= _MIN_WORDS and len(one) <= _MAX_CHARACTERS][-_MAX_SENTENCES:]
+
+
+def constraint_prompt(sentence: str) -> list[Message]:
+    """What is read to list the constraints in a sentence."""
+    return [*EXAMPLE_TURNS, Message("user", sentence)]
+
+
+def revision_prompt(messages: Sequence[Message], draft: str, problems: Sequence[str]) -> list[Message]:
+    """A conversation as a text is written again that has these problems."""
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    return [*messages, Message("assistant", draft), Message("user", _REVISION.format(problems=listed))]

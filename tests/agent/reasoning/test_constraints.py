@@ -1,0 +1,93 @@
+"""Constraints on texts: how they are read, checked, held by a grammar, and what a problem says."""
+
+from __future__ import annotations
+
+import pytest
+from tokenizers import Tokenizer
+
+from agent.reasoning.constraint_prompt import EXAMPLES, sentences
+from agent.reasoning.constraints import (
+    CONSTRAINTS,
+    NO_CONSTRAINT,
+    SOME_CONSTRAINTS,
+    Constraint,
+    num_met,
+    read_constraints,
+    text_grammar,
+    without_contradictions,
+)
+from model.checkpoint.tokenizer import TextTokenizer
+from model.decode.grammar_compiler import GrammarCompiler
+
+LINES = {
+    "words at least 3": ("one two three", "one two"),
+    "words at most 2": ("one two", "one two three"),
+    "sentences exactly 2": ('He said: "Go!" She went.', "One. Two. Three."),
+    "sentences at most 1": ("no point at the end", "One. And a second"),
+    "paragraphs exactly 2": ("One.\n\n***\n\nTwo,\nin two lines.", "One.\nTwo."),
+    "bullet points exactly 2": ("Here:\n* one\n - two", "* one\n*two*"),
+    "highlights at least 2": ("*one* and **two words**", "* a point\n* another"),
+    "placeholders at least 2": ("[name], [a street]", "[name]"),
+    "capital words at most 1": ("A NASA-like agency", "NASA and ESA"),
+    'contains "rain"': ("Rainy days", "sunny days"),
+    'contains "rain" at least 2': ("rain, Rain", "rain"),
+    'contains "say "no""': ('they say "no"', "they say no"),
+    'avoids "art"': ("a start", "Art is long"),
+    'avoids "e"': ("a cat", "a dEer"),
+    'avoids ","': ("one two", "one, two"),
+    'starts with "Dear"': ("dear Sir", "My dear"),
+    'ends with "Bye."': ("So long. Bye. ", "Bye. So long."),
+    "lower case": ("it is, 3 times", "It is"),
+    "upper case": ("IT IS, 3 TIMES", "It is"),
+    "JSON": ('```json\n{"a": 1}\n```', '{"a": 1} is it'),
+    "title": ("<<Rain>>\nIt rains.", "<Rain> <<>>"),
+    "in quotation marks": ('"It rains."', '"It" rains.'),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_each_constraint_tells_a_text_that_follows_it_from_one_that_does_not(line: str) -> None:
+    (constraint,) = read_constraints(line)
+    follows, does_not = LINES[line]
+    assert constraint.met(follows) and not constraint.met(does_not)
+    assert constraint.problem(does_not).endswith((".", ">>."))
+
+
+def test_a_problem_says_what_there_is_and_what_is_asked_for() -> None:
+    words, rain = read_constraints('words at least 300\ncontains "rain" exactly 2')
+    assert words.problem("It rains.") == "It has 2 words; at least 300 are asked for."
+    assert rain.problem("It rains.") == 'It has "rain" 1 times; exactly 2 are asked for.'
+
+
+def test_constraints_are_read_once_and_without_what_contradicts_another() -> None:
+    assert read_constraints("none") == []
+    read = without_contradictions(read_constraints('words at most 9\nwords at most 9\ncontains "sun"\navoids "Sun"'))
+    assert read == [Constraint("words", "", "at most", 9), Constraint("contains", "sun")]
+    assert num_met(read, "Sunny days") == 2 and num_met(read, "days") == 1
+
+
+@pytest.fixture(scope="module")
+def compiler(tiny_tokenizer: Tokenizer) -> GrammarCompiler:
+    end = tiny_tokenizer.token_to_id("<|im_end|>")
+    return GrammarCompiler(TextTokenizer(tiny_tokenizer), tiny_tokenizer.get_vocab_size(), [end])
+
+
+def test_what_the_examples_list_follows_the_grammar(compiler: GrammarCompiler) -> None:
+    for sentence, listed in EXAMPLES:
+        assert compiler.follows(listed, CONSTRAINTS), listed
+        assert compiler.follows(listed, SOME_CONSTRAINTS) == (listed != NO_CONSTRAINT)
+        assert sentences(sentence) and all(one.may_come_from(sentence) for one in read_constraints(listed)), sentence
+    for line in LINES:
+        assert compiler.follows(line, CONSTRAINTS) == (line != 'contains "say "no""'), line
+
+
+def test_the_grammar_holds_characters_and_both_ends(compiler: GrammarCompiler) -> None:
+    grammar = text_grammar(read_constraints('lower case\navoids ","\nstarts with "well: "\nends with "(bye)."'))
+    assert grammar is not None
+    assert compiler.follows("well: it rains\nagain 😀 (bye).", grammar)
+    for text in ("well: It rains (bye).", "well: it rains, (bye).", "it rains (bye).", "well: it rains."):
+        assert not compiler.follows(text, grammar), text
+    quoted = text_grammar(read_constraints('in quotation marks\navoids "-"'))
+    assert quoted is not None
+    assert compiler.follows('"It rains."', quoted) and not compiler.follows('"It - rains."', quoted)
+    assert text_grammar(read_constraints('words at most 9\navoids "art"')) is None
