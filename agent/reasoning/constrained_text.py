@@ -71,10 +71,12 @@ class ConstrainedText:
         if not constraints:
             return ""
         grammar = text_grammar(constraints)
-        best = await self._draft(self._ask.messages, grammar)
+        best, met_before = await self._draft(self._ask.messages, grammar), -1
         for revisions, others in _ROUNDS[self._effort]:
-            if best and num_met(constraints, best) == len(constraints):
+            met = num_met(constraints, best) if best else -1
+            if met == len(constraints) or (best and met == met_before):  # a round that changed nothing was the last
                 break
+            met_before = met
             problems = [one.problem(best) for one in constraints if not one.met(best)]
             revised = revision_prompt(self._ask.messages, best, problems) if best else self._ask.messages
             asked = [revised] * revisions + [self._ask.messages] * others

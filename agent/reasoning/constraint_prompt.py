@@ -57,6 +57,7 @@ EXAMPLES = (
     ('What does the sentence "He has 3 cats and 20 words to learn" mean?', "none"),
     ("Explain how a dam works, between 100 and 120 words.", "words at least 100\nwords at most 120"),
     ("Write it in lowercase.", "lower case"),
+    ("It needs 3 or more hashtags, in English.", 'contains "#" at least 3'),
     ('The last sentence must be "See you in court."', 'ends with "See you in court."'),
     ("Fewer than 9 words may be in capitals.", "capital words at most 8"),
 )  # fmt: skip
