@@ -30,7 +30,7 @@ def retried_under_load(attempts: int = 3) -> Callable[[Test], Test]:
 
     A busy machine fails an attempt now and then; a defect fails all of them. Each failed attempt is reported as a
     warning, so that a test that needs its attempts can be seen. Use it only where neither a virtual clock nor an order
-    of events shows the same. `.ci/run` gives these tests the machine to themselves.
+    of events shows the same. `.ci/run` runs these tests two at a time, and repeats what fails alone.
 
     Args:
         attempts: maximum number of attempts. All use the same fixtures.

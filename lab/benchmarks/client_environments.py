@@ -32,7 +32,8 @@ class Client:
         else:
             python = folder / "bin" / "python"
             if not up_to_date:
-                venv.create(folder, with_pip=True, clear=True)
+                # A copied interpreter could not be run while another thread's child has it open.
+                venv.create(folder, with_pip=True, clear=True, symlinks=True)
                 subprocess.run([str(python), "-m", "pip", "install", "-q", *self.packages], check=True)
             argv = [str(python), str(self.script)]
         installed.write_text("\n".join(self.packages))
