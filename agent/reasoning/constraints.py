@@ -104,7 +104,7 @@ def without_contradictions(constraints: Iterable[Constraint]) -> list[Constraint
 
 def text_grammar(constraints: Sequence[Constraint]) -> Lark | None:
     """The grammar of texts that follow the constraints on characters and on both ends; None if there are none."""
-    excluded, start, end = "", "", ""
+    excluded, start, end, quote = "", "", "", ""
     for one in constraints:
         match one.kind:
             case "avoids" if len(one.text) == 1:
@@ -118,11 +118,11 @@ def text_grammar(constraints: Sequence[Constraint]) -> Lark | None:
             case "ends with":
                 end = one.text
             case "in quotation marks":
-                start, end = '"' + start, end + '"'
-    if not excluded + start + end:
+                quote = '"'
+    if not excluded + start + end + quote:
         return None
     middle = f"[^{_escaped(excluded)}]" if excluded else "(.|\\n)"
-    return Lark(f"start: TEXT\nTEXT: /{_escaped(start)}{middle}*{_escaped(end)}/\n")
+    return Lark(f"start: TEXT\nTEXT: /{_escaped(quote + start)}{middle}*{_escaped(end + quote)}/\n")
 
 
 def num_met(constraints: Sequence[Constraint], text: str) -> int:

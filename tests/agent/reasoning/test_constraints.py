@@ -87,7 +87,7 @@ def test_the_grammar_holds_characters_and_both_ends(compiler: GrammarCompiler) -
     assert compiler.follows("well: it rains\nagain 😀 (bye).", grammar)
     for text in ("well: It rains (bye).", "well: it rains, (bye).", "it rains (bye).", "well: it rains."):
         assert not compiler.follows(text, grammar), text
-    quoted = text_grammar(read_constraints('in quotation marks\navoids "-"'))
+    quoted = text_grammar(read_constraints('in quotation marks\navoids "-"\nends with "."'))
     assert quoted is not None
     assert compiler.follows('"It rains."', quoted) and not compiler.follows('"It - rains."', quoted)
     assert text_grammar(read_constraints('words at most 9\navoids "art"')) is None
