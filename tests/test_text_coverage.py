@@ -84,7 +84,7 @@ ROUTES = (
             "prompt_cache_key": ("k", NO_EFFECT),
             "prompt_cache_options": ({"mode": "implicit"}, OPENAI_S),
             "prompt_cache_retention": ("24h", NO_EFFECT),
-            "reasoning_effort": ("low", "numbers and choices are worked out from `low` on"),
+            "reasoning_effort": ("low", "numbers and choices are worked out from `low` on, texts checked and revised"),
             "response_format": (
                 {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
                 "also choices, grammars, CSV and XML",
@@ -126,7 +126,7 @@ ROUTES = (
             "prompt_cache_key": ("k", NO_EFFECT),
             "prompt_cache_options": ({"mode": "implicit"}, OPENAI_S),
             "prompt_cache_retention": ("24h", NO_EFFECT),
-            "reasoning": ({"effort": "low"}, "numbers and choices are worked out from `low` on"),
+            "reasoning": ({"effort": "low"}, "numbers and choices are worked out from `low` on, texts checked and revised"),
             "safety_identifier": ("u", NO_EFFECT),
             "service_tier": ("auto", NO_EFFECT),
             "store": (False, ""),
