@@ -38,6 +38,7 @@ CHAT_TOOL = {"type": "function", "function": {"name": "weather", "parameters": S
 TOOL = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}
 LINE = b'{"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": {"input": "hello"}}\n'
 
+EFFORT = "numbers and choices are worked out from `low` on, texts checked and revised"
 OPENAI_S = "of OpenAI's service"
 OLD = "replaced by `tools` and `tool_choice`"
 FOREIGN = "the model reads and writes text only"
@@ -84,7 +85,7 @@ ROUTES = (
             "prompt_cache_key": ("k", NO_EFFECT),
             "prompt_cache_options": ({"mode": "implicit"}, OPENAI_S),
             "prompt_cache_retention": ("24h", NO_EFFECT),
-            "reasoning_effort": ("low", "numbers and choices are worked out from `low` on, texts checked and revised"),
+            "reasoning_effort": ("low", EFFORT),
             "response_format": (
                 {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
                 "also choices, grammars, CSV and XML",
@@ -126,7 +127,7 @@ ROUTES = (
             "prompt_cache_key": ("k", NO_EFFECT),
             "prompt_cache_options": ({"mode": "implicit"}, OPENAI_S),
             "prompt_cache_retention": ("24h", NO_EFFECT),
-            "reasoning": ({"effort": "low"}, "numbers and choices are worked out from `low` on, texts checked and revised"),
+            "reasoning": ({"effort": "low"}, EFFORT),
             "safety_identifier": ("u", NO_EFFECT),
             "service_tier": ("auto", NO_EFFECT),
             "store": (False, ""),
