@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.language_model import LanguageModel
 from agent.reasoning.constraint_prompt import EXAMPLE_TURNS, constraint_prompt, revision_prompt, sentences
@@ -21,7 +21,6 @@ from agent.reasoning.constraints import (
     NO_CONSTRAINT,
     SOME_CONSTRAINTS,
     Constraint,
-    num_met,
     read_constraints,
     text_grammar,
     without_contradictions,
@@ -48,6 +47,21 @@ _SURELY_NONE = math.log(0.8)
 prompts at odd places."""
 
 
+_MAX_TOKENS = 2048
+"""Of one text. A request for a longer one is answered as without an effort."""
+
+_MAX_CACHED_TOKENS = 8192
+"""Of the prompts of all texts of a round, of which each has a copy. After a long conversation there are fewer."""
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A conversation, and a language model that has read it."""
+
+    model: LanguageModel
+    messages: Sequence[Message]
+
+
 class ConstrainedText:
     """Writes one text.
 
@@ -62,25 +76,30 @@ class ConstrainedText:
         self, model: LanguageModel, ask: Ask, effort: ReasoningEffort, examples: SharedExamples, cost: Cost
     ) -> None:
         self._model, self._ask, self._effort, self._examples, self._cost = model, ask, effort, examples, cost
-        self._variants = 0
+        self._constraints: Sequence[Constraint] = ()
+        self._grammar: Lark | None = None
+        self._num_drafts = 0
 
     async def write(self) -> str:
         """The text that follows the most constraints, the earliest of several; empty if the message has none, or no
         text was finished. Raises RuntimeError if the request failed."""
-        constraints = await self.constraints()
-        if not constraints:
+        self._constraints = await self.constraints()
+        if not self._constraints:
             return ""
-        grammar = text_grammar(constraints)
-        best, met_before = await self._draft(self._ask.messages, grammar), -1
-        for revisions, others in _ROUNDS[self._effort]:
-            met = num_met(constraints, best) if best else -1
-            if met == len(constraints) or (best and met == met_before):  # a round that changed nothing was the last
-                break
-            met_before = met
-            problems = [one.problem(best) for one in constraints if not one.met(best)]
-            revised = revision_prompt(self._ask.messages, best, problems) if best else self._ask.messages
-            asked = [revised] * revisions + [self._ask.messages] * others
-            best = await self._best(best, asked, grammar, constraints)
+        self._grammar = text_grammar(self._constraints)
+        try:
+            first = await self._read(self._ask.messages)
+            best, met_before = await self._draft(first), -2
+            for revisions, others in _ROUNDS[self._effort]:
+                met = self._num_met(best)
+                if met == len(self._constraints) or met == met_before:  # a round that improved nothing is the last one
+                    break
+                problems = [one.problem(best) for one in self._constraints if not one.met(best)]
+                again = await self._read(revision_prompt(self._ask.messages, best, problems)) if best else first
+                best, met_before = await self._best(best, [again] * revisions + [first] * others), met
+        except ValueError as error:  # the context is too short
+            _log.info("no text is worked out (%s)", error)
+            return ""
         return best
 
     async def constraints(self) -> list[Constraint]:
@@ -111,17 +130,16 @@ class ConstrainedText:
             return await self._cost.write(model, replace(ask, grammar=SOME_CONSTRAINTS))
         return text
 
-    async def _best(
-        self, best: str, asked: Sequence[Sequence[Message]], grammar: Lark | None, constraints: Sequence[Constraint]
-    ) -> str:
+    async def _best(self, best: str, prompts: Sequence[_Prompt]) -> str:
         """The best of the given text and of new ones: generation ends as soon as one follows all constraints."""
-        tasks = [asyncio.create_task(self._draft(messages, grammar)) for messages in asked]
+        most = max(1, _MAX_CACHED_TOKENS // max(1, self._cost.prompt_tokens))
+        tasks = [asyncio.create_task(self._draft(prompt)) for prompt in prompts[:most]]
         try:
             for finished in asyncio.as_completed(tasks):
                 text = await finished
-                if text and (not best or num_met(constraints, text) > num_met(constraints, best)):
+                if self._num_met(text) > self._num_met(best):
                     best = text
-                if best and num_met(constraints, best) == len(constraints):
+                if self._num_met(best) == len(self._constraints):
                     break
         finally:
             for task in tasks:
@@ -129,12 +147,23 @@ class ConstrainedText:
             await asyncio.gather(*tasks, return_exceptions=True)
         return best
 
-    async def _draft(self, messages: Sequence[Message], grammar: Lark | None) -> str:
+    async def _read(self, messages: Sequence[Message]) -> _Prompt:
+        """A prompt that all texts share which are written after it."""
+        model = self._model.fork()
+        await self._cost.write(model, Ask(messages, max_tokens=1))
+        return _Prompt(model, messages)
+
+    async def _draft(self, prompt: _Prompt) -> str:
         """One text; empty if it could not be finished. The first is the most likely one, the others are random."""
-        variant, self._variants = self._variants, self._variants + 1
-        ask = replace(self._ask, messages=messages, grammar=grammar, variant=variant)
+        variant, self._num_drafts = self._num_drafts, self._num_drafts + 1
+        limit = min(self._ask.max_tokens or _MAX_TOKENS, _MAX_TOKENS)
+        ask = replace(self._ask, messages=prompt.messages, grammar=self._grammar, max_tokens=limit, variant=variant)
         try:
-            return (await self._cost.write(self._model.fork(), ask)).strip()
+            return (await self._cost.write(prompt.model.fork(), ask)).strip()
         except ValueError as error:
             _log.info("a text failed (%s)", error)
             return ""
+
+    def _num_met(self, text: str) -> int:
+        """How many constraints a text follows; -1 if there is none."""
+        return sum(constraint.met(text) for constraint in self._constraints) if text else -1

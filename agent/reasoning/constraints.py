@@ -125,11 +125,6 @@ def text_grammar(constraints: Sequence[Constraint]) -> Lark | None:
     return Lark(f"start: TEXT\nTEXT: /{_escaped(quote + start)}{middle}*{_escaped(end + quote)}/\n")
 
 
-def num_met(constraints: Sequence[Constraint], text: str) -> int:
-    """How many constraints a text follows."""
-    return sum(constraint.met(text) for constraint in constraints)
-
-
 def _read_line(line: str) -> Constraint:
     before, quote, rest = line.partition('"')
     text, _, after = rest.rpartition('"') if quote else ("", "", before)

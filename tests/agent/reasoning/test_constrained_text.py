@@ -80,7 +80,7 @@ def test_a_text_that_meets_its_constraints_is_written_once() -> None:
     text, cost = write(model, "high")
     assert text == "Rain falls on roofs." and len(model.asks) == 1
     assert model.asks[0].grammar is None and model.asks[0].max_tokens == 99
-    assert cost.tokens == 1 + 2 * 5 + 10 and cost.prompt_tokens == 950
+    assert cost.tokens == 1 + 2 * 5 + 1 + 10 and cost.prompt_tokens == 950
 
 
 def test_a_message_without_constraints_is_left_alone() -> None:
