@@ -24,7 +24,6 @@ from agent.program_runs import ProgramRuns
 from agent.quotation import may_be_quoted
 from agent.reasoning.prompt import ReasoningEffort
 from agent.reasoning.reasoner import Reasoner, with_conclusion
-from agent.reasoning.shared_examples import SharedExamples
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
@@ -99,7 +98,6 @@ class Planner:
         self._documents, self._remote, self._now = documents, remote, now
         self._remote_request: RemoteRequest | None = None  # the newest; others are cancelled
         self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
-        self._examples: SharedExamples | None = None  # of worked-out answers, read for the first of them
         self._selection = ToolSelection()
         self._programs = ProgramRuns(now)
         self._preparing: asyncio.Task[None] | None = None
@@ -216,8 +214,7 @@ class Planner:
         assert isinstance(decision.do, Ask)
         ended: str | None = None
         if step.effort is not None and decision.policy == "local model" and not decision.do.tools:
-            self._examples = self._examples or SharedExamples(self.language_model.fork())
-            reasoner = Reasoner(self.language_model.fork(), decision.do.messages, step.effort, self._examples)
+            reasoner = Reasoner(self.language_model.fork(), decision.do.messages, step.effort)
             step.effort, ended = None, await self._verdict(decision.do)
             if ended is None and await reasoner.kind() != "text":
                 yield Decision(Say(THINKING_PHRASE), "local model", "it is worked out first")

@@ -1,34 +1,25 @@
 """A text that follows the constraints of a message on its form: written, checked by a program, and written again.
 
-The language model lists the constraints first (`agent.reasoning.constraints`). Those on characters and on both ends
-hold while the text is generated, as a grammar; the others, such as a number of words, are checked afterwards. The
-language model is told what is wrong, and writes several new versions in one batch, as the effort allows.
+Constraints on characters and on both ends hold while the text is generated, as a grammar; the others, such as a number
+of words, are checked afterwards. The language model is told what is wrong, and writes several new versions in one
+batch, as the effort allows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from agent.language_model import LanguageModel
-from agent.reasoning.constraint_prompt import EXAMPLE_TURNS, constraint_prompt, revision_prompt, sentences
-from agent.reasoning.constraints import (
-    CONSTRAINTS,
-    NO_CONSTRAINT,
-    SOME_CONSTRAINTS,
-    Constraint,
-    read_constraints,
-    text_grammar,
-    without_contradictions,
-)
+from agent.reasoning.constraint_prompt import revision_prompt
+from agent.reasoning.constraints import Constraint, text_grammar
 from agent.reasoning.cost import Cost
 from agent.reasoning.prompt import ReasoningEffort
-from agent.reasoning.shared_examples import SharedExamples
-from chat.types import Ask, Lark, Message
+from chat.progress import Progress
+from chat.types import Ask, Message
 
 _log = logging.getLogger("rejoinder.reasoning")
 
@@ -37,15 +28,7 @@ _ROUNDS: Mapping[ReasoningEffort, Sequence[tuple[int, int]]] = {
     "medium": ((2, 1),),
     "high": ((3, 2), (3, 2)),
 }
-"""Of each round: how often the best text so far is revised, and how many others are written beside that."""
-
-_MAX_CONSTRAINT_TOKENS = 80
-"""Of one sentence."""
-
-_SURELY_NONE = math.log(0.8)
-"""A sentence has no constraint if the language model is at least so sure: it says so too often. Fitted to IFEval's
-prompts at odd places."""
-
+"""Of each round: how many revisions of the best text so far are generated, and how many new texts alongside."""
 
 _MAX_TOKENS = 2048
 """Of one text. A request for a longer one is answered as without an effort."""
@@ -62,84 +45,66 @@ class _Prompt:
     messages: Sequence[Message]
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """A text with the progress that ended it, and how many constraints it follows."""
+
+    end: Progress
+    met: int
+
+
 class ConstrainedText:
     """Writes one text.
 
     Args:
         model: for this alone.
         ask: the request, whose newest message is the user's.
-        examples: shared with other requests.
+        constraints: at least one.
         cost: what it takes is added to it.
     """
 
     def __init__(
-        self, model: LanguageModel, ask: Ask, effort: ReasoningEffort, examples: SharedExamples, cost: Cost
+        self, model: LanguageModel, ask: Ask, constraints: Sequence[Constraint], effort: ReasoningEffort, cost: Cost
     ) -> None:
-        self._model, self._ask, self._effort, self._examples, self._cost = model, ask, effort, examples, cost
-        self._constraints: Sequence[Constraint] = ()
-        self._grammar: Lark | None = None
+        self._model, self._constraints, self._effort, self._cost = model, constraints, effort, cost
+        limit = min(ask.max_tokens or _MAX_TOKENS, _MAX_TOKENS)
+        self._ask = replace(ask, grammar=text_grammar(constraints), max_tokens=limit)
         self._num_drafts = 0
 
-    async def write(self) -> str:
-        """The text that follows the most constraints, the earliest of several; empty if the message has none, or no
-        text was finished. Raises RuntimeError if the request failed."""
-        self._constraints = await self.constraints()
-        if not self._constraints:
-            return ""
-        self._grammar = text_grammar(self._constraints)
+    async def write(self) -> Progress | None:
+        """The text that follows the most constraints, the earliest of several, as if it had been generated in one step;
+        None if the first one could not be finished. Raises RuntimeError if the request failed."""
         try:
-            first = await self._read(self._ask.messages)
-            best, met_before = await self._draft(first), -2
+            request = await self._read(self._ask.messages)
+            first = await self._draft(request)
+            if first is None:
+                return None
+            best, met_before = first, -1
             for revisions, others in _ROUNDS[self._effort]:
-                met = self._num_met(best)
-                if met == len(self._constraints) or met == met_before:  # a round that improved nothing is the last one
+                if best.met in (len(self._constraints), met_before):  # a round that improved nothing is the last one
                     break
-                problems = [one.problem(best) for one in self._constraints if not one.met(best)]
-                again = await self._read(revision_prompt(self._ask.messages, best, problems)) if best else first
-                best, met_before = await self._best(best, [again] * revisions + [first] * others), met
+                met_before = best.met
+                revision = await self._read(self._revision(best.end.committed))
+                best = await self._best(best, [revision] * revisions + [request] * others)
         except ValueError as error:  # the context is too short
             _log.info("no text is worked out (%s)", error)
-            return ""
-        return best
+            return None
+        return replace(best.end, prompt_tokens=first.end.prompt_tokens, cached_tokens=0)
 
-    async def constraints(self) -> list[Constraint]:
-        """What the newest message demands of the text. Raises RuntimeError if the request failed."""
-        said = sentences(self._ask.messages[-1].content)
-        try:
-            model = await self._examples.reader(EXAMPLE_TURNS, self._cost)
-            listed = await asyncio.gather(*(self._listed(model.fork(), sentence) for sentence in said))
-        except ValueError as error:
-            _log.info("the constraints of a message are not known (%s)", error)
-            return []
-        read = [
-            (one, sentence) for sentence, lines in zip(said, listed, strict=True) for one in read_constraints(lines)
-        ]
-        return without_contradictions([one for one, sentence in read if one.may_come_from(sentence)])
+    def _revision(self, text: str) -> list[Message]:
+        problems = [one.problem(text) for one in self._constraints if not one.met(text)]
+        return revision_prompt(self._ask.messages, text, problems)
 
-    async def _listed(self, model: LanguageModel, sentence: str) -> str:
-        """The constraints in a sentence, a line each."""
-        ask = Ask(
-            constraint_prompt(sentence), grammar=CONSTRAINTS, max_tokens=_MAX_CONSTRAINT_TOKENS, top_log_probabilities=1
-        )
-        text, odds = "", 0.0
-        async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
-            async for progress in self._cost.counted(replying):
-                odds = odds or sum(score.log_probability for score in progress.scores[:1])
-                text += progress.committed
-        if text == NO_CONSTRAINT and odds < _SURELY_NONE:
-            return await self._cost.write(model, replace(ask, grammar=SOME_CONSTRAINTS))
-        return text
-
-    async def _best(self, best: str, prompts: Sequence[_Prompt]) -> str:
+    async def _best(self, best: _Draft, prompts: Sequence[_Prompt]) -> _Draft:
         """The best of the given text and of new ones: generation ends as soon as one follows all constraints."""
         most = max(1, _MAX_CACHED_TOKENS // max(1, self._cost.prompt_tokens))
         tasks = [asyncio.create_task(self._draft(prompt)) for prompt in prompts[:most]]
         try:
             for finished in asyncio.as_completed(tasks):
-                text = await finished
-                if self._num_met(text) > self._num_met(best):
-                    best = text
-                if self._num_met(best) == len(self._constraints):
+                draft = await finished
+                if draft is not None and draft.met > best.met:
+                    best = draft
+                if best.met == len(self._constraints):
                     break
         finally:
             for task in tasks:
@@ -148,22 +113,24 @@ class ConstrainedText:
         return best
 
     async def _read(self, messages: Sequence[Message]) -> _Prompt:
-        """A prompt that all texts share which are written after it."""
+        """A prompt that is shared by all texts after it."""
         model = self._model.fork()
         await self._cost.write(model, Ask(messages, max_tokens=1))
         return _Prompt(model, messages)
 
-    async def _draft(self, prompt: _Prompt) -> str:
-        """One text; empty if it could not be finished. The first is the most likely one, the others are random."""
+    async def _draft(self, prompt: _Prompt) -> _Draft | None:
+        """One text; None if it could not be finished. The first is the most likely one, the others are random."""
         variant, self._num_drafts = self._num_drafts, self._num_drafts + 1
-        limit = min(self._ask.max_tokens or _MAX_TOKENS, _MAX_TOKENS)
-        ask = replace(self._ask, messages=prompt.messages, grammar=self._grammar, max_tokens=limit, variant=variant)
+        ask = replace(self._ask, messages=prompt.messages, variant=variant)
+        text, end = "", Progress()
         try:
-            return (await self._cost.write(prompt.model.fork(), ask)).strip()
+            async with aclosing(prompt.model.fork().reply(ask)) as replying:  # type: ignore[type-var]
+                async for end in self._cost.counted(replying):
+                    text += end.committed
         except ValueError as error:
             _log.info("a text failed (%s)", error)
-            return ""
-
-    def _num_met(self, text: str) -> int:
-        """How many constraints a text follows; -1 if there is none."""
-        return sum(constraint.met(text) for constraint in self._constraints) if text else -1
+            return None
+        if end.finished != "stop":
+            return None
+        end = end.with_text(text.strip(), finished="stop")
+        return _Draft(end, sum(constraint.met(end.committed) for constraint in self._constraints))

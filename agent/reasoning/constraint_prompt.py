@@ -1,11 +1,13 @@
-"""What a language model reads when it lists the constraints in a message, and when it writes a text again."""
+"""What a language model reads when it extracts the constraints of a message, and when it writes a text again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from agent.brevity import sentence_ends
+from agent.reasoning.constraints import LIST_MARKERS
 from chat.types import Message
 
 _INSTRUCTION = (
@@ -71,27 +73,39 @@ EXAMPLE_TURNS = (
 _MAX_SENTENCES, _MAX_CHARACTERS = 24, 400
 """Of a message, and of one sentence."""
 
-_MIN_WORDS = 3
-
-_MARKS = ("* ", "- ", "• ")
-"""Of a list, whose items are examples."""
+_MIN_WORDS = 2
 
 _REVISION = "That is not what I asked for yet:\n{problems}\nWrite the whole answer again so that it is, and no more."
 
 
-def sentences(message: str) -> list[str]:
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a message.
+
+    Attributes:
+        text: without the marker of a list.
+        is_item: whether it stands in one.
+    """
+
+    text: str
+    is_item: bool
+
+
+def sentences(message: str) -> list[Sentence]:
     """The sentences of a message that may have constraints."""
     found = []
     for line in message.split("\n"):
-        if line.lstrip().startswith(_MARKS):
-            continue
-        ends = [0, *sentence_ends(line, 0), len(line)]
-        found += [line[start:end].strip() for start, end in pairwise(ends)]
-    return [one for one in found if len(one.split()) >= _MIN_WORDS and len(one) <= _MAX_CHARACTERS][-_MAX_SENTENCES:]
+        text = line.strip()
+        is_item = text.startswith(LIST_MARKERS)
+        text = text[2:] if is_item else text
+        ends = [0, *sentence_ends(text, 0), len(text)]
+        found += [Sentence(text[start:end].strip(), is_item) for start, end in pairwise(ends)]
+    short = [one for one in found if len(one.text.split()) >= _MIN_WORDS and len(one.text) <= _MAX_CHARACTERS]
+    return short[-_MAX_SENTENCES:]
 
 
 def constraint_prompt(sentence: str) -> list[Message]:
-    """What is read to list the constraints in a sentence."""
+    """What is read to extract the constraints of a sentence."""
     return [*EXAMPLE_TURNS, Message("user", sentence)]
 
 

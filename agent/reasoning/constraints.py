@@ -1,6 +1,6 @@
 """Constraints on the form of a text that a program can check: its length, words that it must have, how it begins.
 
-A language model reads them off a message and writes one a line, in the words of `CONSTRAINTS`:
+A language model extracts them from a message, one per line, in the words of `CONSTRAINTS`:
 
     words at least 300
     contains "rain" at least 2
@@ -13,9 +13,10 @@ import json
 import operator
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from agent.brevity import sentence_ends
 from chat.types import Lark
 
 _MAX_LINES = 6
@@ -41,17 +42,17 @@ CONSTRAINTS = Lark(f'start: "{NO_CONSTRAINT}" | some\n{_GRAMMAR}')
 SOME_CONSTRAINTS = Lark(f"start: some\n{_GRAMMAR}")
 """The grammar of the constraints in a sentence, and the same if there are some."""
 
+_CASES: Mapping[str, Callable[[str], str]] = {"lower case": str.lower, "upper case": str.upper}
+
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "at least": operator.ge,
     "at most": operator.le,
     "exactly": operator.eq,
 }
 
-_BULLETS = ("- ", "* ", "• ")
+LIST_MARKERS = ("- ", "* ", "• ")
 _SEPARATORS = ("***", "---")
 """Lines of their own that stand between two parts."""
-
-_SENTENCE_ENDS = (".", "!", "?", "…")
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,13 @@ class Constraint:
         return _CHECKS[self.kind](text.strip(), self.text)
 
     def may_come_from(self, sentence: str) -> bool:
-        """Whether a sentence has the words that the text must have or must not have. Marks may be described there."""
-        return self.text.casefold() in sentence.casefold() or not any(map(str.isalnum, self.text))
+        """Whether a sentence has the words and the number of this constraint: punctuation may be described there, the
+        number may be one more or less ("under 60 words"), and without digits it is spelled out."""
+        numbers = {int(digits) for word in sentence.split() if (digits := "".join(filter(str.isdecimal, word)))}
+        if self.number and numbers and not numbers & {self.number - 1, self.number, self.number + 1}:
+            return False
+        has_words = any(map(str.isalnum, self.text))
+        return not has_words or _has_word(sentence.casefold(), self.text.casefold())
 
     def problem(self, text: str) -> str:
         """What is wrong with a text that does not follow it, in a sentence."""
@@ -96,10 +102,14 @@ def read_constraints(written: str) -> list[Constraint]:
     return [_read_line(line) for line in written.split("\n") if line and line != NO_CONSTRAINT]
 
 
-def without_contradictions(constraints: Iterable[Constraint]) -> list[Constraint]:
-    """Each constraint once, without those that forbid what another demands."""
-    found = dict.fromkeys(constraints)
-    return [one for one in found if not _contradicts(one, found)]
+def compatible(constraints: Iterable[Constraint]) -> list[Constraint]:
+    """Each constraint once, without those that no text can follow together with an earlier one."""
+    found: list[Constraint] = []
+    for one in constraints:
+        if one not in found and not any(_exclude(one, other) or _exclude(other, one) for other in found):
+            found.append(one)
+    case = next((one.kind for one in found if one.kind in _CASES), None)
+    return [one if case is None else replace(one, text=_CASES[case](one.text)) for one in found]
 
 
 def text_grammar(constraints: Sequence[Constraint]) -> Lark | None:
@@ -108,13 +118,13 @@ def text_grammar(constraints: Sequence[Constraint]) -> Lark | None:
     for one in constraints:
         match one.kind:
             case "avoids" if len(one.text) == 1:
-                excluded += "".join({one.text.lower(), one.text.upper()})
+                excluded += "".join(c for c in {one.text.lower(), one.text.upper()} if len(c) == 1)
             case "lower case":
                 excluded += string.ascii_uppercase
             case "upper case":
                 excluded += string.ascii_lowercase
             case "starts with":
-                start += one.text
+                start = one.text
             case "ends with":
                 end = one.text
             case "in quotation marks":
@@ -135,16 +145,15 @@ def _read_line(line: str) -> Constraint:
     return Constraint(before.strip(), text)
 
 
-def _contradicts(one: Constraint, others: Mapping[Constraint, None]) -> bool:
-    """Whether a constraint forbids what another demands."""
-    demanded = {other.text.casefold() for other in others if other.kind in ("contains", "starts with", "ends with")}
-    return one.kind == "avoids" and any(one.text.casefold() in text for text in demanded)
-
-
-def _sentences(text: str) -> int:
-    words = [word.strip("\"'”’)*_") for word in text.split()]
-    ended = sum(word.endswith(_SENTENCE_ENDS) for word in words)
-    return ended if words and words[-1].endswith(_SENTENCE_ENDS) else ended + bool(words)
+def _exclude(one: Constraint, other: Constraint) -> bool:
+    """Whether no text follows both; asked for both orders."""
+    match one.kind, other.kind:
+        case ("lower case", "upper case") | ("starts with", "starts with") | ("ends with", "ends with"):
+            return True
+        case "avoids", "contains" | "starts with" | "ends with":
+            return not one.met(other.text)
+    same = bool(one.relation) and (one.kind, one.text) == (other.kind, other.text)
+    return same and one.relation != "at most" and other.relation != "at least" and one.number > other.number
 
 
 def _paragraphs(text: str) -> int:
@@ -153,8 +162,12 @@ def _paragraphs(text: str) -> int:
 
 
 def _highlights(text: str) -> int:
-    pieces = [line.replace("**", "*").split("*") for line in text.split("\n")]
-    return sum(bool(piece) and not piece[0].isspace() for line in pieces for piece in line[1:-1:2])
+    """Parts of a line between asterisks, whether one, two or three."""
+    found = 0
+    for line in text.split("\n"):
+        inner = [piece for piece in line.lstrip().removeprefix("* ").split("*")[1:-1] if piece]
+        found += 0 if not inner or inner[0][0].isspace() else len(inner[::2])
+    return found
 
 
 def _capital_words(text: str) -> int:
@@ -163,9 +176,9 @@ def _capital_words(text: str) -> int:
 
 _COUNTS: Mapping[str, Callable[[str], int]] = {
     "words": lambda text: len(text.split()),
-    "sentences": _sentences,
+    "sentences": lambda text: len(sentence_ends(text.strip() + "\n", 0)),
     "paragraphs": _paragraphs,
-    "bullet points": lambda text: sum(line.lstrip().startswith(_BULLETS) for line in text.split("\n")),
+    "bullet points": lambda text: sum(line.lstrip().startswith(LIST_MARKERS) for line in text.split("\n")),
     "highlights": _highlights,
     "placeholders": lambda text: sum("]" in piece for piece in text.split("[")[1:]),
     "capital words": _capital_words,
@@ -187,8 +200,8 @@ def _has_title(text: str, _: str) -> bool:
 
 _CHECKS: Mapping[str, Callable[[str, str], bool]] = {
     "contains": lambda text, part: part.casefold() in text.casefold(),
-    "avoids": lambda text, part: not _has_word(text.casefold(), part.casefold()),
-    "starts with": lambda text, part: text.casefold().startswith(part.strip().casefold()),
+    "avoids": lambda text, part: not _occurs(text.casefold(), part.casefold()),
+    "starts with": lambda text, part: text.lstrip('"').casefold().startswith(part.strip().casefold()),
     "ends with": lambda text, part: text.strip('"').casefold().endswith(part.strip().casefold()),
     "lower case": lambda text, _: text == text.lower(),
     "upper case": lambda text, _: text == text.upper(),
@@ -211,15 +224,17 @@ _PROBLEMS: Mapping[str, str] = {
 
 
 def _escaped(text: str) -> str:
-    """Text within a regular expression of a grammar, also within brackets."""
-    return "".join(c if c.isalnum() or c.isspace() else f"\\{c}" if c.isascii() else c for c in text)
+    """Text within a regular expression of a grammar, also within brackets, where `\\<` would mean something else."""
+    return "".join(f"\\{c}" if c in string.punctuation and c not in "<>" else c for c in text)
+
+
+def _occurs(text: str, part: str) -> bool:
+    """Whether a text has a word or a phrase; a single character may stand within a word."""
+    return part in text if len(part) == 1 else _has_word(text, part)
 
 
 def _has_word(text: str, part: str) -> bool:
-    """Whether a text has a part, which is not a piece of a longer word: "art" is not in "start", but a single letter
-    is anywhere."""
-    if len(part) == 1:
-        return part in text
+    """Whether a text has a part, which is not a piece of a longer word: "art" is not in "start"."""
     start = text.find(part)
     while start >= 0:
         end = start + len(part)

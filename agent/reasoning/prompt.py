@@ -86,8 +86,6 @@ Message: What do you think of jazz?
 text"""
 """What programs are written after. Without the examples of other kinds, fewer were right (48 of 124, not 58)."""
 
-PROGRAM_EXAMPLES = (Message("system", EXAMPLES),)
-
 KIND_EXAMPLES = """Say what kind of answer a message asks for: number (one number or time), choice (yes or no, true \
 or false, or one of the things that the message names) or text (words, sentences, a list, code).
 
@@ -135,8 +133,8 @@ text"""
 KIND_BIAS: Mapping[Kind, float] = {"number": -1.0, "choice": -1.5, "text": 0.0}
 """Added to the log probability of each kind: the 1.5B says `number` and `choice` too often. Fitted to 48 messages."""
 
-_MAX_MESSAGE_CHARACTERS = 2000
-"""Of a message whose kind or constraints are asked for: of a longer one, its first and last half as many."""
+_MAX_KIND_CHARACTERS = 2000
+"""Of a message whose kind is asked for: of a longer one, its first and last half as many."""
 
 KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 """The grammar of the word that says what an answer is."""
@@ -153,12 +151,10 @@ def kind_prompts(message: str) -> list[list[Message]]:
 
 
 def _kind_prompt(message: str) -> list[Message]:
-    return [Message("system", KIND_EXAMPLES), Message("user", f"Message: {_shortened(message)}")]
-
-
-def _shortened(message: str) -> str:
-    half = _MAX_MESSAGE_CHARACTERS // 2
-    return message if len(message) <= 2 * half else f"{message[:half]} … {message[-half:]}"
+    if len(message) > _MAX_KIND_CHARACTERS:
+        half = _MAX_KIND_CHARACTERS // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    return [Message("system", KIND_EXAMPLES), Message("user", f"Message: {message}")]
 
 
 def prompt(method: Method, kind: Kind, messages: Sequence[Message]) -> list[Message]:
@@ -172,7 +168,7 @@ def prompt(method: Method, kind: Kind, messages: Sequence[Message]) -> list[Mess
         return [*earlier, replace(newest, content=f"{newest.content}\n\n{_INSTRUCTION.format(what=what)}")]
     given = "".join(f"{message.content}\n\n" for message in messages if message.role == "system")
     first, *others = [message for message in messages if message.role != "system"]
-    return [*PROGRAM_EXAMPLES, replace(first, content=given + first.content), *others]
+    return [Message("system", EXAMPLES), replace(first, content=given + first.content), *others]
 
 
 def beginning(method: Method) -> str:

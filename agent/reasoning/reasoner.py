@@ -30,7 +30,6 @@ from agent.reasoning.equations import corrected
 from agent.reasoning.prompt import (
     KIND_BIAS,
     KINDS,
-    PROGRAM_EXAMPLES,
     Kind,
     Method,
     ReasoningEffort,
@@ -39,7 +38,6 @@ from agent.reasoning.prompt import (
     prompt,
     sample_grammar,
 )
-from agent.reasoning.shared_examples import SharedExamples
 from chat.progress import LikelyToken
 from chat.types import Ask, Message
 
@@ -125,21 +123,13 @@ class Reasoner:
 
     Args:
         model: has read of the conversation what it likes. It must be for this alone.
-        examples: of other requests too; its own if not given.
 
     Attributes:
         cost: what it took so far.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        messages: Sequence[Message],
-        effort: ReasoningEffort,
-        examples: SharedExamples | None = None,
-    ) -> None:
-        self._models: dict[Method, LanguageModel] = {"steps": model}
-        self._examples = examples or SharedExamples(model.fork())
+    def __init__(self, model: LanguageModel, messages: Sequence[Message], effort: ReasoningEffort) -> None:
+        self._models: dict[Method, LanguageModel] = {"program": model.fork(), "steps": model}
         self._messages, self._effort = messages, effort
         self._begun: Counter[Method] = Counter()
         self._kind: Kind | None = None
@@ -164,8 +154,7 @@ class Reasoner:
         likely: Sequence[LikelyToken] = ()
         text = ""
         try:
-            model = await self._examples.reader(asked[:1], self.cost)
-            async with aclosing(model.reply(ask)) as replying:  # type: ignore[type-var]
+            async with aclosing(self._models["program"].reply(ask)) as replying:  # type: ignore[type-var]
                 async for progress in self.cost.counted(replying):
                     text += progress.committed
                     likely = likely or [one for score in progress.scores[:1] for one in score.top]
@@ -185,8 +174,6 @@ class Reasoner:
         for number, methods in enumerate(rounds, 1):
             later = sum(map(len, rounds[number:]))
             try:
-                if "program" in methods and "program" not in self._models:
-                    self._models["program"] = await self._examples.reader(PROGRAM_EXAMPLES, self.cost)
                 for method in set(methods) - set(self._begun):  # all samples share what is read here
                     await self.cost.write(self._models[method], Ask(prompt(method, kind, self._messages), max_tokens=1))
             except ValueError as error:

@@ -257,7 +257,8 @@ class Conversation:
             bulk=self._bulk,
             keep_instructions=self._keep_instructions,
         )
-        fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
+        fork._forked_from = self._cache if self._forked_from is None else self._forked_from
+        fork._num_dropped = self._num_dropped
         fork._truncation = self._truncation
         return fork
 

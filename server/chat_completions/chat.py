@@ -122,8 +122,8 @@ class ChatCompletions(TextEndpoint):
             effort = None if body.functions else body.reasoning_effort
             found = await self._reasoning.work_out(messages, effort, asks[0] if len(asks) == 1 else None)
             asked = with_verbosity(found.messages, body.verbosity)
-            asks = [replace(ask, messages=asked, grammar=ask.grammar or found.grammar) for ask in asks]
-            streams = [generate(new_conversation(self._engine).reply(ask), ask.stop) for ask in asks]
+            asks = [replace(ask, messages=asked) for ask in asks]
+            streams = [generate(found.response(new_conversation(self._engine), ask), ask.stop) for ask in asks]
             if found.answer and asks[0].grammar is None:
                 streams = [with_answer(stream, found.answer) for stream in streams]
             if body.speakable:

@@ -19,9 +19,12 @@ from dataclasses import dataclass, field, replace
 
 from agent.reasoning import prompt as reasoning
 from agent.reasoning.constrained_text import ConstrainedText
+from agent.reasoning.constraint_reader import ConstraintReader
+from agent.reasoning.cost import Cost
 from agent.reasoning.reasoner import Reasoner, with_conclusion
-from agent.reasoning.shared_examples import SharedExamples
-from chat.types import Ask, Effort, Lark, Message, lark_string
+from chat.progress import Progress
+from chat.types import Ask, Effort, Message
+from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.chat_completions.generation import TokenUsage, Update, api_errors, count, in_bulk, new_conversation
 from server.chat_completions.schema import ReasoningEffort
@@ -41,27 +44,31 @@ class WorkedOut:
     Attributes:
         messages: the conversation, with what leads to an answer on its newest message.
         answer: a number, a time or an option that the response must have; empty for none.
-        text: the response itself; empty if it is still to be written.
-        usage: what it took.
+        written: the response itself; None if it is still to be generated.
+        usage: what it took, without `written`.
     """
 
     messages: Sequence[Message]
     answer: str = ""
-    text: str = ""
+    written: Progress | None = None
     usage: TokenUsage = field(default_factory=TokenUsage)
 
-    @property
-    def grammar(self) -> Lark | None:
-        """The grammar of the response: it allows the text alone. None for any response."""
-        return Lark(f"start: {lark_string(self.text)}") if self.text else None
+    async def response(self, conversation: Conversation, ask: Ask) -> AsyncIterator[Progress]:
+        """The response: what was written already, or what is generated now."""
+        if self.written is not None:
+            yield self.written
+            return
+        async with aclosing(conversation.reply(ask)) as replying:  # type: ignore[type-var]
+            async for progress in replying:
+                yield progress
 
 
 class Reasoning:
-    """Works out answers. One for all requests, which share what has been read of the examples."""
+    """Works out answers. One for all requests, which share what was read of the examples."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._examples: dict[bool, SharedExamples] = {}
+        self._constraints: dict[bool, ConstraintReader] = {}
         """By whether they are read for bulk work."""
 
     async def work_out(
@@ -77,28 +84,35 @@ class Reasoning:
         level = _EFFORTS.get(effort or "")
         if level is None or messages[-1].role != "user":
             return WorkedOut(messages)
-        model, written = new_conversation(self._engine), ""
-        if (bulk := in_bulk.get()) not in self._examples:
-            self._examples[bulk] = SharedExamples(new_conversation(self._engine))
-        examples = self._examples[bulk]
-        reasoner = Reasoner(model, messages, level, examples)
+        model, written = new_conversation(self._engine), None
+        reasoner = Reasoner(model, messages, level)
         try:
             with api_errors():
                 conclusion = await reasoner.conclude()
                 if conclusion is None and text is not None and _is_free(text) and await reasoner.kind() == "text":
-                    written = await ConstrainedText(model, text, level, examples, reasoner.cost).write()
+                    written = await self._write(model, text, level, reasoner.cost)
         finally:
-            cost = reasoner.cost
-            count(TokenUsage(cost.prompt_tokens, cost.cached_tokens, cost.tokens))
-        usage = TokenUsage(completion_tokens=cost.tokens, reasoning_tokens=cost.tokens, forward_passes=cost.steps)
+            cost, end = reasoner.cost, written or Progress()
+            tokens, steps = cost.tokens - end.tokens, cost.steps - end.step
+            count(TokenUsage(cost.prompt_tokens, cost.cached_tokens, tokens))
+        usage = TokenUsage(completion_tokens=tokens, reasoning_tokens=tokens, forward_passes=steps)
         if conclusion is None:
             return WorkedOut(messages, "", written, usage)
-        return WorkedOut(with_conclusion(messages, conclusion), conclusion.answer, "", usage)
+        return WorkedOut(with_conclusion(messages, conclusion), conclusion.answer, None, usage)
+
+    async def _write(
+        self, model: Conversation, text: Ask, level: reasoning.ReasoningEffort, cost: Cost
+    ) -> Progress | None:
+        """A text that follows the constraints of the newest message; None if it has none."""
+        if (bulk := in_bulk.get()) not in self._constraints:
+            self._constraints[bulk] = ConstraintReader(new_conversation(self._engine))
+        constraints = await self._constraints[bulk].read(text.messages[-1].content, cost)
+        return await ConstrainedText(model, text, constraints, level, cost).write() if constraints else None
 
 
 def _is_free(ask: Ask) -> bool:
-    """Whether any text will do, and nobody wants to know how likely its tokens were."""
-    return ask.grammar is None and ask.top_log_probabilities is None
+    """Whether a text is the response as it is: no grammar, no stop sequence, no log probabilities."""
+    return ask.grammar is None and not ask.stop and ask.top_log_probabilities is None
 
 
 async def with_answer(updates: AsyncIterator[Update], answer: str) -> AsyncIterator[Update]:

@@ -12,7 +12,7 @@ from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from server.api_errors import APIError
 from server.chat_completions.generation import TokenUsage, Update, generate
-from server.chat_completions.reasoning import with_answer
+from server.chat_completions.reasoning import WorkedOut, with_answer
 from server.chat_completions.response_output import Event, ResponseOutput
 from server.chat_completions.server_side_tools import ServerSideTools
 
@@ -26,8 +26,7 @@ class ResponseSteps:
         loop: counts the calls, and says when no further one may be made: the last step has no tools then.
         messages: the conversation up to the response.
         ask: what the first step is asked, without the messages and the server's tools.
-        reasoned: what was used before the first step.
-        answer: what was worked out then, which the text is to say; empty if nothing was.
+        found: what was worked out before the first step.
 
     Attributes:
         items: the output of the steps so far.
@@ -43,12 +42,11 @@ class ResponseSteps:
         loop: ToolLoop,
         messages: list[Message],
         ask: Ask,
-        reasoned: TokenUsage,
-        answer: str,
+        found: WorkedOut,
     ) -> None:
         self.items: list[dict[str, Any]] = []
         self.new_messages: list[Message] = []
-        self.usage, self._answer = reasoned, answer if ask.grammar is None else ""
+        self.usage, self._found = found.usage, found
         self.incomplete: str | None = None
         self._conversation, self._tools, self._loop = conversation, tools, loop
         self._messages, self._num_earlier, self._ask = messages, len(messages), ask
@@ -111,9 +109,9 @@ class ResponseSteps:
         """One step. Where the outputs of calls have become too long for the context, the oldest of them make room."""
         while True:
             try:
-                generated = generate(self._conversation.reply(replace(ask, messages=self._messages)))
-                if self._answer:
-                    generated = with_answer(generated, self._answer)
+                generated = generate(self._found.response(self._conversation, replace(ask, messages=self._messages)))
+                if self._found.answer and ask.grammar is None:
+                    generated = with_answer(generated, self._found.answer)
                 async with aclosing(generated):  # type: ignore[type-var]
                     async for update in generated:
                         yield update

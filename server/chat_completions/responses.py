@@ -124,9 +124,8 @@ class Responses(TextEndpoint):
                     tools,
                     loop,
                     list(with_verbosity(found.messages, verbosity)),
-                    replace(ask, grammar=ask.grammar or found.grammar),
-                    found.usage,
-                    found.answer,
+                    ask,
+                    found,
                 )
                 self._running[response["id"]] = owner, loop
                 try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
 from tokenizers import Tokenizer
 
@@ -11,9 +13,9 @@ from agent.reasoning.constraints import (
     NO_CONSTRAINT,
     SOME_CONSTRAINTS,
     Constraint,
+    compatible,
     read_constraints,
     text_grammar,
-    without_contradictions,
 )
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar_compiler import GrammarCompiler
@@ -25,6 +27,8 @@ LINES = {
     "sentences at most 1": ("no point at the end", "One. And a second"),
     "paragraphs exactly 2": ("One.\n\n***\n\nTwo,\nin two lines.", "One.\nTwo."),
     "bullet points exactly 2": ("Here:\n* one\n - two", "* one\n*two*"),
+    "highlights at least 3": ("* **Name**: x\n* ***Age***: y\n*z*", "* one\n* two * three * four"),
+    "sentences exactly 3": ("Dr. Smith came at 5 p.m. today. He left.\nBye", "1. Walk.\n2. Run."),
     "highlights at least 2": ("*one* and **two words**", "* a point\n* another"),
     "placeholders at least 2": ("[name], [a street]", "[name]"),
     "capital words at most 1": ("A NASA-like agency", "NASA and ESA"),
@@ -60,7 +64,7 @@ def test_a_problem_says_what_there_is_and_what_is_asked_for() -> None:
 
 def test_constraints_are_read_once_and_without_what_contradicts_another() -> None:
     assert read_constraints("none") == []
-    read = without_contradictions(read_constraints('words at most 9\nwords at most 9\ncontains "sun"\navoids "Sun"'))
+    read = compatible(read_constraints('words at most 9\nwords at most 9\ncontains "sun"\navoids "Sun"'))
     assert read == [Constraint("words", "", "at most", 9), Constraint("contains", "sun")]
 
 
@@ -77,6 +81,32 @@ def test_what_the_examples_list_follows_the_grammar(compiler: GrammarCompiler) -
         assert sentences(sentence) and all(one.may_come_from(sentence) for one in read_constraints(listed)), sentence
     for line in LINES:
         assert compiler.follows(line, CONSTRAINTS) == (line != 'contains "say "no""'), line
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ("lower case\nupper case", "lower case"),
+        ('starts with "Yes"\nstarts with "No"', 'starts with "Yes"'),
+        ("words at least 300\nwords at most 100", "words at least 300"),
+        ("words exactly 5\nwords at least 7\nwords at most 9", "words exactly 5\nwords at most 9"),
+        ("words at least 3\nwords at most 9", "words at least 3\nwords at most 9"),
+        ('avoids "rain"\ncontains "train"', 'avoids "rain"\ncontains "train"'),
+        ('lower case\nstarts with "My"', 'lower case\nstarts with "my"'),
+    ],
+)
+def test_of_constraints_that_exclude_each_other_the_first_is_kept(lines: str, kept: str) -> None:
+    assert compatible(read_constraints(lines)) == read_constraints(kept)
+
+
+@pytest.mark.parametrize("character", string.punctuation)
+def test_the_grammar_holds_any_punctuation(compiler: GrammarCompiler, character: str) -> None:
+    grammar = text_grammar(read_constraints(f'avoids "{character}"'))
+    assert grammar is not None
+    assert compiler.follows("wet", grammar) and not compiler.follows(f"we{character}t", grammar)
+    grammar = text_grammar(read_constraints(f'ends with "a{character * 2}b"\nstarts with "{character}c"'))
+    assert grammar is not None
+    assert compiler.follows(f"{character}c wet a{character * 2}b", grammar) and not compiler.follows("wet", grammar)
 
 
 def test_the_grammar_holds_characters_and_both_ends(compiler: GrammarCompiler) -> None:

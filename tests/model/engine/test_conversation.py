@@ -215,6 +215,13 @@ async def test_a_fork_leaves_the_conversation_unchanged(engine: Engine) -> None:
     assert committed_text(await collect_progress(conversation, *messages, max_tokens=9)) == committed_text(fresh)
 
 
+async def test_a_fork_of_a_fork_that_has_read_nothing_starts_with_what_the_first_has_read(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    await collect_progress(conversation, HELLO, max_tokens=1)
+    (first, *_) = await collect_progress(conversation.fork().fork(), HELLO, max_tokens=1)
+    assert first.cached_tokens > 3
+
+
 async def test_sampled_responses_repeat_with_their_seed(engine: Engine) -> None:
     sampling = Sampling(temperature=1.2, seed=11)
     texts = [

@@ -10,8 +10,11 @@ from openai import OpenAI
 
 from agent.reasoning import prompt, reasoner
 from agent.reasoning.constrained_text import ConstrainedText
+from agent.reasoning.constraint_reader import ConstraintReader
+from agent.reasoning.constraints import Constraint
 from agent.reasoning.cost import Cost
 from agent.reasoning.reasoner import Conclusion, Sample
+from chat.progress import Progress
 from chat.types import Lark
 from server.chat_completions.generation import TokenUsage, Update
 from server.chat_completions.reasoning import with_answer
@@ -115,11 +118,16 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every message asks for a text, whose constraints this one meets. Holds the efforts."""
     efforts: list[str] = []
 
-    async def write(self: ConstrainedText) -> str:
+    async def write(self: ConstrainedText) -> Progress:
         efforts.append(self._effort)
-        return TEXT
+        self._cost.tokens += 30
+        return Progress(TEXT, tokens=12, step=9, finished="stop", prompt_tokens=5)
+
+    async def read(self: ConstraintReader, message: str, cost: Cost) -> list[Constraint]:
+        return [Constraint("lower case")]
 
     monkeypatch.setattr(reasoner, "KINDS", Lark('start: "text"'))
+    monkeypatch.setattr(ConstraintReader, "read", read)
     monkeypatch.setattr(ConstrainedText, "write", write)
     return efforts
 
@@ -130,15 +138,18 @@ TEXT = 'He said: "It\'s 100 %\\0 wet."\n\nÜber 😀.'
 def test_a_text_that_meets_its_constraints_is_the_answer(client: OpenAI, written: list[str]) -> None:
     answered = client.chat.completions.create(model="tiny", messages=QUESTION, reasoning_effort="medium")
     assert answered.choices[0].message.content == TEXT and answered.choices[0].finish_reason == "stop"
-    streamed = client.chat.completions.create(
-        model="tiny", messages=QUESTION, reasoning_effort="medium", stream=True, stop="Über"
-    )
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == TEXT.partition("Über")[0]
+    usage = answered.usage
+    assert usage is not None and usage.completion_tokens_details is not None and usage.prompt_tokens == 5
+    assert usage.completion_tokens - (usage.completion_tokens_details.reasoning_tokens or 0) == 12
+    streamed = client.chat.completions.create(model="tiny", messages=QUESTION, reasoning_effort="medium", stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == TEXT
     response = client.responses.create(model="tiny", input="hello to you", reasoning={"effort": "high"})
     assert response.output_text == TEXT and written == ["medium", "medium", "high"]
 
 
-@pytest.mark.parametrize("options", [{"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}])
+@pytest.mark.parametrize(
+    "options", [{"n": 2}, {"stop": "a"}, {"logprobs": True}, {"response_format": {"type": "json_object"}}]
+)
 def test_no_text_is_written_ahead_where_it_would_not_do(
     client: OpenAI, written: list[str], options: dict[str, Any]
 ) -> None:
