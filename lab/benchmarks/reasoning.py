@@ -1,4 +1,4 @@
-"""How many word problems are solved at each reasoning effort, through the text API.
+"""How many word problems are solved, and texts follow their constraints, at each reasoning effort, by the text API.
 
     python -m lab.benchmarks.reasoning --data FOLDER --set gsm8k-test --out FILE [--items 500] [--conditions high …]
         [--at-once 6] [--url http://HOST:PORT] [-- serve's options]
@@ -122,7 +122,7 @@ def read_items(folder: Path, name: str) -> list[Item]:
 
 
 def is_right(item: Item, text: str) -> bool:
-    """Whether the last number, or the last yes or no, of an answer is the right one."""
+    """Whether a text follows its constraints, or the last number, or the last yes or no, of an answer is right."""
     if item.kind == "text":
         return follows_all(item.constraints, text)
     if item.kind == "option":
@@ -278,7 +278,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     items = read_items(options.data, options.set)[: options.items]
     known = read_results(options.out)
-    conditions = options.conditions or (TEXT_CONDITIONS if items[0].kind == "text" else CONDITIONS)
+    possible = TEXT_CONDITIONS if items[0].kind == "text" else CONDITIONS
+    conditions = options.conditions or possible
+    if wrong := set(conditions) - set(possible):
+        parser.error(f"{', '.join(wrong)}: not a condition of this set ({', '.join(possible)})")
     wanted = [(item, name) for item in items for name in conditions if (item.id, name) not in known]
     if wanted:
         asyncio.run(_run(options, wanted))
