@@ -69,18 +69,18 @@ class ConstrainedText:
         self._model, self._constraints, self._effort, self._cost = model, constraints, effort, cost
         limit = min(ask.max_tokens or _MAX_TOKENS, _MAX_TOKENS)
         self._ask = replace(ask, grammar=text_grammar(constraints), max_tokens=limit)
-        self._num_drafts = 0
+        self._num_drafts = self._prompt_tokens = 0
 
     async def write(self) -> Progress | None:
         """The text that follows the most constraints, the earliest of several, as if it had been generated in one step;
-        None if the first one could not be finished. Raises RuntimeError if the request failed."""
+        None if none could be finished. Raises RuntimeError if the request failed."""
         try:
             request = await self._read(self._ask.messages)
-            first = await self._draft(request)
-            if first is None:
-                return None
-            best, met_before = first, -1
+            best, met_before = await self._draft(request), -1
             for revisions, others in _ROUNDS[self._effort]:
+                if best is None:
+                    best = await self._best(None, [request] * (revisions + others))
+                    break
                 if best.met in (len(self._constraints), met_before):  # a round that improved nothing is the last one
                     break
                 met_before = best.met
@@ -89,22 +89,22 @@ class ConstrainedText:
         except ValueError as error:  # the context is too short
             _log.info("no text is worked out (%s)", error)
             return None
-        return replace(best.end, prompt_tokens=first.end.prompt_tokens, cached_tokens=0)
+        return None if best is None else replace(best.end, prompt_tokens=self._prompt_tokens, cached_tokens=0)
 
     def _revision(self, text: str) -> list[Message]:
         problems = [one.problem(text) for one in self._constraints if not one.met(text)]
         return revision_prompt(self._ask.messages, text, problems)
 
-    async def _best(self, best: _Draft, prompts: Sequence[_Prompt]) -> _Draft:
+    async def _best(self, best: _Draft | None, prompts: Sequence[_Prompt]) -> _Draft | None:
         """The best of the given text and of new ones: generation ends as soon as one follows all constraints."""
         most = max(1, _MAX_CACHED_TOKENS // max(1, self._cost.prompt_tokens))
         tasks = [asyncio.create_task(self._draft(prompt)) for prompt in prompts[:most]]
         try:
             for finished in asyncio.as_completed(tasks):
                 draft = await finished
-                if draft is not None and draft.met > best.met:
+                if draft is not None and (best is None or draft.met > best.met):
                     best = draft
-                if best.met == len(self._constraints):
+                if best is not None and best.met == len(self._constraints):
                     break
         finally:
             for task in tasks:
@@ -127,6 +127,7 @@ class ConstrainedText:
             async with aclosing(prompt.model.fork().reply(ask)) as replying:  # type: ignore[type-var]
                 async for end in self._cost.counted(replying):
                     text += end.committed
+                    self._prompt_tokens = self._prompt_tokens or end.prompt_tokens
         except ValueError as error:
             _log.info("a text failed (%s)", error)
             return None

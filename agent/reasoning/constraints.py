@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agent.brevity import sentence_ends
+from agent.words.english.number_words import SMALL, TENS
 from chat.types import Lark
 
 _MAX_LINES = 6
@@ -41,6 +42,8 @@ TEXT: /"[^"\n]{{1,{_MAX_TEXT}}}"/
 CONSTRAINTS = Lark(f'start: "{NO_CONSTRAINT}" | some\n{_GRAMMAR}')
 SOME_CONSTRAINTS = Lark(f"start: some\n{_GRAMMAR}")
 """The grammar of the constraints in a sentence, and the same if there are some."""
+
+_SPELLED = frozenset((*SMALL, *TENS, "hundred", "once", "twice", "single"))
 
 _CASES: Mapping[str, Callable[[str], str]] = {"lower case": str.lower, "upper case": str.upper}
 
@@ -77,10 +80,13 @@ class Constraint:
         return _CHECKS[self.kind](text.strip(), self.text)
 
     def may_come_from(self, sentence: str) -> bool:
-        """Whether a sentence has the words and the number of this constraint: punctuation may be described there, the
-        number may be one more or less ("under 60 words"), and without digits it is spelled out."""
-        numbers = {int(digits) for word in sentence.split() if (digits := "".join(filter(str.isdecimal, word)))}
-        if self.number and numbers and not numbers & {self.number - 1, self.number, self.number + 1}:
+        """Whether a sentence has the words and the number of this constraint: punctuation may be described there, and
+        the number may be one more or less ("under 60 words") or spelled out."""
+        words = sentence.casefold().split()
+        numbers = {int(digits) for word in words if (digits := "".join(filter(str.isdecimal, word)))}
+        if numbers and self.number and not numbers & {self.number - 1, self.number, self.number + 1}:
+            return False
+        if self.number and not numbers and not _SPELLED.intersection(word.strip(string.punctuation) for word in words):
             return False
         has_words = any(map(str.isalnum, self.text))
         return not has_words or _has_word(sentence.casefold(), self.text.casefold())
@@ -152,7 +158,7 @@ def _exclude(one: Constraint, other: Constraint) -> bool:
             return True
         case "avoids", "contains" | "starts with" | "ends with":
             return not one.met(other.text)
-    same = bool(one.relation) and (one.kind, one.text) == (other.kind, other.text)
+    same = bool(one.relation and other.relation) and (one.kind, one.text) == (other.kind, other.text)
     return same and one.relation != "at most" and other.relation != "at least" and one.number > other.number
 
 

@@ -103,5 +103,6 @@ def test_what_a_grammar_can_hold_is_held_while_the_text_is_written() -> None:
 def test_texts_that_are_cut_off_are_not_taken() -> None:
     model = ScriptedModel(["Wet.", "", "Rain falls on roofs.", ""])
     assert write(model, "medium")[0] == "Rain falls on roofs."
-    model = ScriptedModel([""])
-    assert write(model, "high")[0] == "" and len(model.asks) == 1
+    assert write(ScriptedModel(["", "", "Rain falls on roofs.", ""]), "medium")[0] == "Rain falls on roofs."
+    model = ScriptedModel([""] * 11)
+    assert write(model, "high")[0] == "" and len(model.asks) == 1 + 5

@@ -84,7 +84,7 @@ def test_each_sentence_is_asked_for_its_constraints() -> None:
 
 def test_an_uncertain_none_is_asked_again() -> None:
     assert read(ScriptedModel(FOUR_WORDS, none=0.6), LONG) == [Constraint("words", "", "at least", 4)]
-    assert read(ScriptedModel({}, none=0.6), "Make it short, please.") == [Constraint("sentences", "", "exactly", 1)]
+    assert read(ScriptedModel({}, none=0.6), "One sentence, please.") == [Constraint("sentences", "", "exactly", 1)]
     assert read(ScriptedModel({}, none=0.9), "Make it short, please.") == []
 
 

@@ -91,6 +91,7 @@ def test_what_the_examples_list_follows_the_grammar(compiler: GrammarCompiler) -
         ("words at least 300\nwords at most 100", "words at least 300"),
         ("words exactly 5\nwords at least 7\nwords at most 9", "words exactly 5\nwords at most 9"),
         ("words at least 3\nwords at most 9", "words at least 3\nwords at most 9"),
+        ('contains "o"\ncontains "o" at least 6', 'contains "o"\ncontains "o" at least 6'),
         ('avoids "rain"\ncontains "train"', 'avoids "rain"\ncontains "train"'),
         ('lower case\nstarts with "My"', 'lower case\nstarts with "my"'),
     ],
