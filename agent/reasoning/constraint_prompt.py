@@ -62,6 +62,10 @@ EXAMPLES = (
     ("It needs 3 or more hashtags, in English.", 'contains "#" at least 3'),
     ('The last sentence must be "See you in court."', 'ends with "See you in court."'),
     ("Fewer than 9 words may be in capitals.", "capital words at most 8"),
+    ('The reply should not include the keywords "boat" and "sail".', 'avoids "boat"\navoids "sail"'),
+    ("Emphasize at least 6 phrases with markdown, i.e. *emphasized phrase*.", "highlights at least 6"),
+    ("Do not include any semicolons in it.", 'avoids ";"'),
+    ("Write a song with less than 9 sentences about a harbour.", "sentences at most 8"),
 )  # fmt: skip
 """Sentences, and what they demand."""
 

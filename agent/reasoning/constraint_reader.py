@@ -30,6 +30,9 @@ _SURELY_NONE = math.log(0.8)
 """Minimum log probability at which "none" is believed: the 1.5B says so too often. Fitted to IFEval's prompts at odd
 places."""
 
+_SURELY_CONTAINS = math.log(0.7)
+"""Minimum log probability at which a text is believed to be demanded: often it is only what a message is about."""
+
 _AT_ONCE = 6
 """Sentences: each has a copy of what was read of the examples."""
 
@@ -56,7 +59,7 @@ class ConstraintReader:
             await self._read_examples(cost)
             tasks = [asyncio.create_task(self._extract(sentence.text, cost)) for sentence in extracted]
             try:
-                lines = await asyncio.gather(*tasks)
+                read = await asyncio.gather(*tasks)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -64,7 +67,7 @@ class ConstraintReader:
         except ValueError as error:
             _log.info("the constraints of a message are not known (%s)", error)
             return []
-        return _constraints(list(zip(extracted, lines, strict=True)))
+        return _constraints(list(zip(extracted, read, strict=True)))
 
     async def _read_examples(self, cost: Cost) -> None:
         async with self._lock:
@@ -72,8 +75,7 @@ class ConstraintReader:
                 await cost.write(self._model, Ask(EXAMPLE_TURNS, max_tokens=1))
                 self._has_read_examples = True
 
-    async def _extract(self, sentence: str, cost: Cost) -> str:
-        """The constraints of a sentence, one per line."""
+    async def _extract(self, sentence: str, cost: Cost) -> list[Constraint]:
         async with self._at_once:
             model = self._model.fork()
             ask = Ask(constraint_prompt(sentence), grammar=CONSTRAINTS, max_tokens=_MAX_TOKENS)
@@ -81,9 +83,11 @@ class ConstraintReader:
                 text, probability = await _generate(model, replace(ask, top_log_probabilities=1), cost)
             except ValueError:  # models that denoise blocks have no probabilities of tokens
                 text, probability = await _generate(model, ask, cost)
+            sure = text != NO_CONSTRAINT and probability >= _SURELY_CONTAINS
             if text == NO_CONSTRAINT and probability < _SURELY_NONE:
                 text, _ = await _generate(model, replace(ask, grammar=SOME_CONSTRAINTS), cost)
-            return text
+            found = [one for one in read_constraints(text) if one.may_come_from(sentence)]
+            return [one for one in found if sure or not one.may_be_topic]
 
 
 async def _generate(model: LanguageModel, ask: Ask, cost: Cost) -> tuple[str, float]:
@@ -99,10 +103,9 @@ async def _generate(model: LanguageModel, ask: Ask, cost: Cost) -> tuple[str, fl
     return text, probability
 
 
-def _constraints(extracted: list[tuple[Sentence, str]]) -> list[Constraint]:
+def _constraints(read: list[tuple[Sentence, list[Constraint]]]) -> list[Constraint]:
     """The constraints of a message. Items of a list are examples of bullet points if the message asks for some."""
-    read = [(one, sentence) for sentence, lines in extracted for one in read_constraints(lines)]
-    only_examples = any(one.kind == "bullet points" and not sentence.is_item for one, sentence in read)
-    return compatible(
-        one for one, sentence in read if one.may_come_from(sentence.text) and not (only_examples and sentence.is_item)
+    only_examples = any(
+        one.kind == "bullet points" and not sentence.is_item for sentence, found in read for one in found
     )
+    return compatible(one for sentence, found in read for one in found if not (only_examples and sentence.is_item))

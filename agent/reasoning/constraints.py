@@ -79,6 +79,11 @@ class Constraint:
             return _RELATIONS[self.relation](self._count(text), self.number)
         return _CHECKS[self.kind](text.strip(), self.text)
 
+    @property
+    def may_be_topic(self) -> bool:
+        """Whether it demands only words that the message may be about."""
+        return self.kind == "contains" and not self.relation and any(map(str.isalnum, self.text))
+
     def may_come_from(self, sentence: str) -> bool:
         """Whether a sentence has the words and the number of this constraint: punctuation may be described there, and
         the number may be one more or less ("under 60 words") or spelled out."""

@@ -88,6 +88,15 @@ def test_an_uncertain_none_is_asked_again() -> None:
     assert read(ScriptedModel({}, none=0.9), "Make it short, please.") == []
 
 
+def test_what_a_message_may_be_about_is_no_constraint_unless_it_is_certain() -> None:
+    sentence = "It should mention the sea."
+    model = ScriptedModel({sentence: 'contains "sea"'}, none=0.9)
+    assert read(model, sentence) == [Constraint("contains", "sea")]
+    assert read(ScriptedModel({sentence: 'contains "sea"\navoids ","'}, none=0.6), sentence) == [
+        Constraint("avoids", ",")
+    ]
+
+
 def test_without_probabilities_none_is_believed() -> None:
     assert read(ScriptedModel(FOUR_WORDS, has_scores=False), LONG) == [Constraint("words", "", "at least", 4)]
     assert read(ScriptedModel({}, has_scores=False), LONG) == []
