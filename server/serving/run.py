@@ -145,6 +145,8 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
         say("Everybody but carriers needs a key, on this machine as well: make one with `rejoinder keys add NAME`.")
     elif not keys_required(settings):
         say("Only this machine can use it. Make a key (`rejoinder keys add NAME`) before you put a proxy in front.")
+    else:
+        say("Clients need an API key, on this machine as well: `rejoinder keys list` shows which there are.")
     for audiosocket in ports[1:]:
         uuid = carrier_auth.audiosocket_uuid or "any UUID"
         say(f"AudioSocket: {settings.host}:{audiosocket}, calls with {uuid}")
