@@ -39,7 +39,7 @@ _L2_WEIGHT = 1e-2
 
 _FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
     "unable": 0.004, "unclear": 0.01, "unsafe": 0.001, "crisis": 0.004, "unknowable": 0.005, "mistaken": 0.01,
-    "danger": 0.014, "dismissal": 0.006, "unsure": 0.25, "emergency": 0.007, "task": 0.025,
+    "danger": 0.014, "dismissal": 0.006, "unsure": 0.25, "emergency": 0.014, "task": 0.025,
 }  # fmt: skip
 """Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
 poor answer. An answer that begins with "Actually," may still be right, and the program for what is no task mostly finds
