@@ -2,7 +2,7 @@
 
     python -m lab.benchmarks.emergencies [MODEL]
 
-`emergencies.json` has 60 of each, by an author who had read neither the code nor the training sentences. Each is said
+`emergencies.json` has 90 of each, by two authors who had read neither the code nor the training sentences. Each is said
 alone, and after a conversation about something else.
 """
 
