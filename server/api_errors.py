@@ -15,7 +15,7 @@ from server.access.admission import Refused
 from server.access.keys import ApiKey
 from server.access.usage import UsageMeter, current_meter, key_name
 from server.context import AccessDenied, ServerContext
-from server.request_body import json_body
+from server.request_body import discard_rest, json_body
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -92,6 +92,7 @@ def guarded(authenticate: Callable[[Request], ApiKey | None], handler: Handler) 
             status = 429 if error.code == "quota_exceeded" else 503
             return APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s).response()
         except HTTPException as error:  # of the body
+            await discard_rest(request, error)
             response = APIError(error.status_code, error.detail).response()
             response.headers.update(error.headers or {})
             return response

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pydantic_core import from_json
@@ -20,6 +20,9 @@ from server.budgets import JSON_BODY, Budget
 MAX_VALUES = 20_000
 """Values of a JSON document: more than any request needs. Validation takes up to 30 µs for each one that is wrong,
 while nothing else happens on the event loop."""
+
+_MAX_DISCARDED, _DISCARD_S = 64 << 20, 1.0
+"""How much of a body that is too large is read and thrown away, in bytes, and for how long."""
 
 _arriving = Counter[Budget]()
 """Bytes of the bodies that are being read, by their budget."""
@@ -104,6 +107,21 @@ def has_too_many_values(document: Any) -> bool:
             if count <= MAX_VALUES:
                 unread += value.values() if isinstance(value, dict) else value
     return count > MAX_VALUES
+
+
+async def discard_rest(request: Request, error: HTTPException) -> None:
+    """Read for a moment what is left of a body that was refused as too large. A connection that is closed with unread
+    data is reset, and the client may lose the response with it."""
+    if error.status_code != 413 or not error.headers:
+        return
+    discarded = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while discarded < _MAX_DISCARDED:
+                message = await request.receive()
+                discarded += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
 
 
 def _refused(status: int, sentence: str) -> HTTPException:
