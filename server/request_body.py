@@ -21,7 +21,7 @@ MAX_VALUES = 20_000
 """Values of a JSON document: more than any request needs. Validation takes up to 30 µs for each one that is wrong,
 while nothing else happens on the event loop."""
 
-_MAX_DISCARDED, _DISCARD_S = 64 << 20, 1.0
+_MAX_DISCARDED, _DISCARD_S = 8 << 20, 1.0
 """How much of a body that is too large is read and thrown away, in bytes, and for how long."""
 
 _arriving = Counter[Budget]()
