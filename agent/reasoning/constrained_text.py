@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from agent.language_model import LanguageModel
+from agent.reasoning.batch import batch
 from agent.reasoning.constraint_prompt import revision_prompt
 from agent.reasoning.constraints import Constraint, text_grammar
 from agent.reasoning.cost import Cost
@@ -32,9 +33,6 @@ _ROUNDS: Mapping[ReasoningEffort, Sequence[tuple[int, int]]] = {
 
 _MAX_TOKENS = 2048
 """Of one text. A request for a longer one is answered as without an effort."""
-
-_MAX_CACHED_TOKENS = 8192
-"""Of the prompts of all texts of a round, of which each has a copy. After a long conversation there are fewer."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +95,14 @@ class ConstrainedText:
 
     async def _best(self, best: _Draft | None, prompts: Sequence[_Prompt]) -> _Draft | None:
         """The best of the given text and of new ones: generation ends as soon as one follows all constraints."""
-        most = max(1, _MAX_CACHED_TOKENS // max(1, self._cost.prompt_tokens))
-        tasks = [asyncio.create_task(self._draft(prompt)) for prompt in prompts[:most]]
-        try:
+        most = max(1, self._cost.max_prompts)
+        async with batch(self._draft(prompt) for prompt in prompts[:most]) as tasks:
             for finished in asyncio.as_completed(tasks):
                 draft = await finished
                 if draft is not None and (best is None or draft.met > best.met):
                     best = draft
                 if best is not None and best.met == len(self._constraints):
                     break
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
         return best
 
     async def _read(self, messages: Sequence[Message]) -> _Prompt:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from agent.language_model import LanguageModel
+from agent.reasoning.batch import batch
 from agent.reasoning.constraint_prompt import EXAMPLE_TURNS, Sentence, constraint_prompt, sentences
 from agent.reasoning.constraints import (
     CONSTRAINTS,
@@ -57,13 +58,8 @@ class ConstraintReader:
         extracted = sentences(message)
         try:
             await self._read_examples(cost)
-            tasks = [asyncio.create_task(self._extract(sentence.text, cost)) for sentence in extracted]
-            try:
+            async with batch(self._extract(sentence.text, cost) for sentence in extracted) as tasks:
                 read = await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
         except ValueError as error:
             _log.info("the constraints of a message are not known (%s)", error)
             return []

@@ -82,7 +82,7 @@ class Constraint:
     @property
     def may_be_topic(self) -> bool:
         """Whether it demands only words that the message may be about."""
-        return self.kind == "contains" and not self.relation and any(map(str.isalnum, self.text))
+        return self.kind == "contains" and not self.relation and self._has_words
 
     def may_come_from(self, sentence: str) -> bool:
         """Whether a sentence has the words and the number of this constraint: punctuation may be described there, and
@@ -93,8 +93,7 @@ class Constraint:
             return False
         if self.number and not numbers and not _SPELLED.intersection(word.strip(string.punctuation) for word in words):
             return False
-        has_words = any(map(str.isalnum, self.text))
-        return not has_words or _has_word(sentence.casefold(), self.text.casefold())
+        return not self._has_words or _has_word(sentence.casefold(), self.text.casefold())
 
     def problem(self, text: str) -> str:
         """What is wrong with a text that does not follow it, in a sentence."""
@@ -103,6 +102,10 @@ class Constraint:
         if self.relation:
             return f"It has {self._count(text)} {self.kind}; {self.relation} {self.number} are asked for."
         return _PROBLEMS[self.kind].format(text=self.text)
+
+    @property
+    def _has_words(self) -> bool:
+        return any(map(str.isalnum, self.text))
 
     def _count(self, text: str) -> int:
         return text.casefold().count(self.text.casefold()) if self.text else _COUNTS[self.kind](text)

@@ -10,6 +10,10 @@ from agent.language_model import LanguageModel
 from chat.progress import Progress
 from chat.types import Ask
 
+_MAX_CACHED_TOKENS = 8192
+"""Of the prompts of all requests of a batch, of which each has a copy: 0.5 GB with the 1.5B. After a long conversation
+there are fewer of them."""
+
 
 @dataclass
 class Cost:
@@ -25,6 +29,11 @@ class Cost:
     cached_tokens: int = 0
     tokens: int = 0
     steps: int = 0
+
+    @property
+    def max_prompts(self) -> int:
+        """How many requests may have a copy of this prompt at the same time; 0 if it is too long for any."""
+        return _MAX_CACHED_TOKENS // max(1, self.prompt_tokens)
 
     async def counted(self, replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
         """The same progress, counted."""

@@ -25,6 +25,7 @@ from agent.language_model import LanguageModel
 from agent.program.evaluator import read_clock, run_program
 from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
+from agent.reasoning.batch import batch
 from agent.reasoning.cost import Cost
 from agent.reasoning.equations import corrected
 from agent.reasoning.prompt import (
@@ -74,10 +75,6 @@ _MAX_KIND_TOKENS, _TOP_KINDS = 8, 8
 
 _UNLIKELY = -12.0
 """The log probability of a kind that is not among them."""
-
-_MAX_CACHED_TOKENS = 8192
-"""Of the prompts of all samples of a round, of which each has a copy: 0.5 GB with the 1.5B. After a long conversation
-there are fewer samples."""
 
 _LEAD = 3
 """With so many votes more than any other, an answer is taken although the samples that are left could overtake it."""
@@ -190,19 +187,14 @@ class Reasoner:
         Args:
             later: how many samples other rounds may add.
         """
-        most = max(2, _MAX_CACHED_TOKENS // max(1, self.cost.prompt_tokens))
-        tasks = [asyncio.create_task(self._sample(method, kind)) for method in methods[:most]]
-        try:
+        most = max(2, self.cost.max_prompts)
+        async with batch(self._sample(method, kind) for method in methods[:most]) as tasks:
             for number, finished in enumerate(asyncio.as_completed(tasks), 1):
                 sample = await finished
                 if sample.answer:
                     found.append(sample)
                 if _is_decided(found, len(tasks) - number + later):
                     break
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sample(self, method: Method, kind: Kind) -> Sample:
         """One sample: of each method, the first is the most likely one, and the others are random. One whose grammar
