@@ -20,7 +20,7 @@ from agent.quotation import is_quoted
 from agent.tools.calculator import CALCULATE
 from chat.progress import Progress
 
-_log = logging.getLogger("rejoinder.voice")
+_log = logging.getLogger("rejoinder.agent")
 
 _MAX_PROGRAMS = 16
 """Programs that are remembered, for what the user says next."""

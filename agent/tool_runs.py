@@ -22,7 +22,7 @@ from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits
 from agent.tools.said_words import said_words
 from chat.types import Message, Tool, ToolCall
 
-_log = logging.getLogger("rejoinder.voice")
+_log = logging.getLogger("rejoinder.agent")
 
 NOT_CONFIRMED = "Not done yet: the user has to agree first, and was asked."
 """The output of a consequential call before the user has agreed."""

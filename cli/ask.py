@@ -15,7 +15,9 @@ import typer
 
 from agent.documents.evidence import DocumentEvidence
 from agent.language_model import Source
+from agent.tools.protocol import Announcement
 from agent.tools.server_tools import ServerTools
+from agent.tools.user_data import Alarm
 from cli.console import say, stderr, stdout, user_errors
 from cli.first_start import confirm_downloads
 from cli.options import YesOption, with_options
@@ -36,6 +38,8 @@ app = typer.Typer(add_completion=False)
 
 _BLOCK = RECOGNITION_RATE
 """Samples of the audio blocks that the session receives: 1 s."""
+
+_RINGS_LATER = "(It is announced by `rejoinder talk`, or by the next `rejoinder ask` once it is due.)"
 
 
 class AskOptions(AssistantOptions, title="Options"):
@@ -74,6 +78,8 @@ async def run(text: str | None, options: AskOptions, *, as_json: bool) -> None:
             documents=None if documents is None else DocumentEvidence(documents),
             remote=remote_llm,
         )
+        alarms = _Alarms()
+        tools.connect(alarms.due.append, alarms.report)
         try:
             if recording is None:
                 session.history.add(Item("question", "user", text or "", spoken=False, complete=True))
@@ -82,7 +88,7 @@ async def run(text: str | None, options: AskOptions, *, as_json: bool) -> None:
                     session.append(recording[start : start + _BLOCK], RECOGNITION_RATE)
                 session.commit()
             session.respond()
-            await _print_response(text or "", options, session_events, as_json=as_json)
+            await _print_response(text or "", options, session_events, alarms, as_json=as_json)
         finally:
             await session.close()
             engine.close()
@@ -90,8 +96,28 @@ async def run(text: str | None, options: AskOptions, *, as_json: bool) -> None:
                 documents.close()
 
 
+class _Alarms:
+    """The user's timers, alarms and reminders: those that are due, and whether one was added."""
+
+    def __init__(self) -> None:
+        self.due: list[Announcement] = []
+        self.added = False
+        self._known: set[int] | None = None
+
+    def report(self, ahead: list[Alarm], now: float) -> None:
+        """Those that are not due yet, at the beginning and when they change."""
+        ids = {alarm.id for alarm in ahead}
+        self.added = self.added or (self._known is not None and bool(ids - self._known))
+        self._known = ids
+
+
 async def _print_response(
-    transcript: str, options: AskOptions, session_events: asyncio.Queue[events.SessionEvent], *, as_json: bool
+    transcript: str,
+    options: AskOptions,
+    session_events: asyncio.Queue[events.SessionEvent],
+    alarms: _Alarms,
+    *,
+    as_json: bool,
 ) -> None:
     audio = [events.NO_SAMPLES]
     sources: tuple[Source, ...] = ()
@@ -128,17 +154,30 @@ async def _print_response(
             "decided": [{"policy": one.policy, "reason": one.reason} for one in done.metrics.decided],
             "tools": calls,
             "sources": [asdict(source) for source in sources],
+            "announced": [announcement.text for announcement in alarms.due],
             "stages_ms": done.metrics.stages_ms(),
             "steps": done.metrics.steps,
             "tokens": done.metrics.tokens,
         }
         stdout.print_json(json.dumps(result))
-        return
+    else:
+        _print_details(options, done, sources, calls, alarms)
+    for announcement in alarms.due:
+        announcement.on_heard()
+
+
+def _print_details(
+    options: AskOptions, done: events.ResponseDone, sources: tuple[Source, ...], calls: list[str], alarms: _Alarms
+) -> None:
     decisions = [f"{one.policy}: {one.reason}" for one in done.metrics.decided]
     found = [f"[{source.title}: {source.location}] {source.text}" for source in sources]
     say("")
     for line in [*(decisions + calls if options.explain else ()), *found]:
         say(line, "dim")
+    for announcement in alarms.due:
+        say(announcement.text)
+    if alarms.added:
+        say(_RINGS_LATER, "dim")
 
 
 @app.command("ask")

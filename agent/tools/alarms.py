@@ -256,8 +256,11 @@ def _describe(alarm: Alarm, now: datetime) -> str:
         return f"At {when}: {alarm.text}."
     if alarm.kind == "alarm":
         return f"The {alarm.text} alarm is set for {when}." if alarm.text else f"An alarm is set for {when}."
-    left = spoken_duration(timedelta(seconds=max(1, alarm.due_at - now.timestamp())))
-    return f"The {alarm.text} timer has {left} left." if alarm.text else f"A timer has {left} left."
+    left_s = alarm.due_at - now.timestamp()
+    which = f"The {alarm.text} timer" if alarm.text else "A timer"
+    if left_s <= 0:
+        return f"{which} is up."
+    return f"{which} has {spoken_duration(timedelta(seconds=max(1, left_s)))} left."
 
 
 def _named(kind: str, name: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 import wave
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,11 +22,13 @@ from voice.audio.wav import write_wav
 
 
 @pytest.fixture(autouse=True)
-def _fake_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(ask, "resolve_model", lambda options, data: options)
     monkeypatch.setattr(ask, "load_engine", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(ask, "load_speech_models", lambda *_: fake_speech_models())
     monkeypatch.setattr(ask, "Conversation", lambda engine, **_: FakeLanguageModel())
+    yield
+    logging.getLogger("rejoinder.agent").setLevel(logging.NOTSET)  # the command made it quiet
 
 
 def rejoinder_ask(*arguments: str) -> Result:
@@ -71,3 +75,23 @@ def test_a_written_question_needs_no_speech_models(monkeypatch: pytest.MonkeyPat
     done = rejoinder_ask("What is the capital of France?", "--no-builtin-tools")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "The capital of France is Paris.\n"
+
+
+def test_a_timer_is_announced_by_the_next_question_after_it_is_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    caller = FakeLanguageModel(calls=[("set_timer", '{"seconds": 0.2}')])
+    monkeypatch.setattr(ask, "Conversation", lambda engine, **_: caller)
+    done = rejoinder_ask("Set a timer.", "--data", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "Your timer for less than a second is running.",
+        "(It is announced by `rejoinder talk`, or by the next `rejoinder ask` once it is due.)",
+    ]
+    time.sleep(0.3)
+    caller.calls = [("list_alarms", "{}")]
+    done = rejoinder_ask("Which timers are set?", "--data", str(tmp_path))
+    assert done.stdout.splitlines() == ["A timer is up.", "Your timer for less than a second is up."]
+    caller.calls = []
+    done = rejoinder_ask("What is the capital of France?", "--data", str(tmp_path), "--json")
+    assert json.loads(done.stdout)["announced"] == []
