@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -180,6 +182,19 @@ def _print_details(
         say(_RINGS_LATER, "dim")
 
 
+@contextmanager
+def _quiet_agent() -> Iterator[None]:
+    """Without lines about calls within the answer, unless all is logged."""
+    log = logging.getLogger("rejoinder.agent")
+    level = log.level
+    if not log.isEnabledFor(logging.DEBUG):
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 @app.command("ask")
 @with_options
 def ask_command(
@@ -194,8 +209,6 @@ def ask_command(
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     if text is not None and not text.strip():
         raise typer.BadParameter("the question is empty")
-    if not logging.getLogger("rejoinder").isEnabledFor(logging.DEBUG):
-        logging.getLogger("rejoinder.agent").setLevel(logging.WARNING)  # calls would stand within the answer
-    with user_errors():
+    with user_errors(), _quiet_agent():
         confirm_downloads(options, yes=yes, speech=bool(options.wav or options.out))
         asyncio.run(run(text, options, as_json=as_json))

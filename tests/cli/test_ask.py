@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 import wave
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,13 +21,11 @@ from voice.audio.wav import write_wav
 
 
 @pytest.fixture(autouse=True)
-def _fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fake_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "resolve_model", lambda options, data: options)
     monkeypatch.setattr(ask, "load_engine", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(ask, "load_speech_models", lambda *_: fake_speech_models())
     monkeypatch.setattr(ask, "Conversation", lambda engine, **_: FakeLanguageModel())
-    yield
-    logging.getLogger("rejoinder.agent").setLevel(logging.NOTSET)  # the command made it quiet
 
 
 def rejoinder_ask(*arguments: str) -> Result:
