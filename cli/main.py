@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from importlib import import_module
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -71,9 +72,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rejoinder {version('rejoinder')}")
+        raise typer.Exit
+
+
+_VERSION = typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+
+
 @app.callback()
 def _configure_logging(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug log messages.")] = False,
+    print_version: Annotated[bool, _VERSION] = False,
 ) -> None:
     configure_logging()
     logging.getLogger("rejoinder").setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -7,10 +7,12 @@ import logging
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 from rich.console import Console
+from typer.testing import CliRunner
 
-from cli.main import COMMANDS, load_command
+from cli.main import COMMANDS, app, load_command
 from server.observability.logs import log_handler
 
 LONG = "a warning that is far longer than the eighty columns of a terminal " * 3
@@ -60,3 +62,8 @@ def test_help_imports_no_model_and_no_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert {"torch", "ctranslate2", "numpy", "starlette", "pydantic"} & set(done.stdout.split()) == set()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"rejoinder {metadata.version('rejoinder')}\n")
