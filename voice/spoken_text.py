@@ -28,7 +28,7 @@ _TEX = (
     (re.compile(r"\\[()\[\]]|\$\$?(?=[^$\n]*[\\^_={][^$\n]*\$)|(?<=[\w})])\$\$?(?!\d)"), " "),
     (re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}"), r" \1 over \2 "),
     (re.compile(r"\\sqrt\{([^{}]*)\}"), r" the square root of \1 "),
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"\\(?:boxed|text|mathrm|mathbf|textbf)\{([^{}]*)\}"), r"\1"),
     (re.compile(r"\\(?:times|cdot)"), " times "),
     (re.compile(r"\\div"), " divided by "),
     (re.compile(r"\\(?:approx|sim)"), " about "),

@@ -29,6 +29,7 @@ from voice.spoken_text import speakable
         ("|---|:--|", ""),
         ("> [!NOTE]\n> Mind the step.", "Mind the step."),
         (r"So \( \frac{1}{2} \times 4 = 2 \).", "So one over two times four equals two."),
+        (r"So it is \( \boxed{\frac{1}{2}} \).", "So it is one over two."),
         ("It's $E = mc^2$, he said.", "It's E equals mc squared, he said."),
         ("That's great :-) really <3", "That's great really"),
         ("(at age 8)", "(at age eight)"),
