@@ -10,6 +10,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
+from agent.reasoning.batch import batch
 from server.api_errors import APIError
 from server.server_sent_events import event, event_response
 
@@ -50,21 +51,16 @@ async def merge(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int,
         except Exception as error:
             queue.put_nowait(error)
 
-    tasks = [asyncio.create_task(forward(index, stream)) for index, stream in enumerate(streams)]
-    try:
-        running = len(tasks)
-        while running:
+    async with batch(forward(index, stream) for index, stream in enumerate(streams)) as running:
+        left = len(running)
+        while left:
             entry = await queue.get()
             if isinstance(entry, BaseException):
                 raise entry
             if entry is None:
-                running -= 1
+                left -= 1
             else:
                 yield entry
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
