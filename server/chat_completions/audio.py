@@ -74,7 +74,7 @@ class Transcriptions:
             transcribing = self._transcribing(data, language, request.state.key)
             if fields.get("stream") == "true":
                 events = _transcript_events(transcribing, held.pop_all())
-                return await unless_disconnected(request, event_stream(events))
+                return await event_stream(request, events)
 
             async def transcript() -> Response:
                 async with transcribing as (seconds, segments):
@@ -234,14 +234,14 @@ class Speech:
         self._speech_models = speech_models
 
     async def handle(self, request: Request) -> Response:
-        """One request. Raises APIError."""
+        """One request. Raises APIError, ClientDisconnect."""
         body = await read_json(request, SpeechRequest)
         try:
             voice = self._speech_models.voices.find(body.voice if isinstance(body.voice, str) else body.voice.id)
         except UnknownVoice as error:
             raise APIError(400, str(error), "voice") from None
         if body.stream_format == "sse":
-            return await event_stream(self._events(body, voice))
+            return await event_stream(request, self._events(body, voice))
         if body.timed:
             return StreamingResponse(self._captioned(body, voice), media_type="application/json")
         audio = (data async for _, data in self._encoded(body, voice) if data)

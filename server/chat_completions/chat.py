@@ -51,7 +51,7 @@ class ChatCompletions(TextEndpoint):
         """One request. Raises APIError, ClientDisconnect."""
         body = await self._read(request, ChatCompletionRequest)
         if body.stream or body.diffusing:
-            return await event_stream(self._stream(body))
+            return await event_stream(request, self._stream(body))
         return JSONResponse(await unless_disconnected(request, self._complete(body)))
 
     async def _complete(self, body: ChatCompletionRequest) -> dict[str, Any]:

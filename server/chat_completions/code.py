@@ -107,7 +107,7 @@ class CodeCompletions(TextEndpoint):
                 yield event({**envelope, "choices": [], "usage": usage.body()})
             yield DONE
 
-        return await event_stream(events())
+        return await event_stream(request, events())
 
     async def infill(self, request: Request) -> Response:
         """Fill in the middle, in llama.cpp's format. Raises APIError, ClientDisconnect."""
@@ -143,7 +143,7 @@ class CodeCompletions(TextEndpoint):
                 if update.text or update.finish_reason:
                     yield event(described(update))
 
-        return await event_stream(events())
+        return await event_stream(request, events())
 
     async def edit(self, request: Request) -> Response:
         """The next edit of a file. Raises APIError, ClientDisconnect."""

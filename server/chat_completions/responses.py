@@ -61,7 +61,7 @@ class Responses(TextEndpoint):
         """A new response. Raises APIError, ClientDisconnect."""
         body = await self._read(request, ResponseRequest)
         if body.stream:
-            return await event_stream(self._stream(body, request.state.key))
+            return await event_stream(request, self._stream(body, request.state.key))
 
         async def last() -> dict[str, Any]:
             response: dict[str, Any] = {}

@@ -17,14 +17,15 @@ from server.server_sent_events import event, event_response
 T = TypeVar("T")
 
 
-async def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
+async def event_stream(request: Request, events: AsyncIterator[str]) -> StreamingResponse:
     """A response of server-sent events. It waits for the first one, so that an error before it has a status of its own;
-    a later error is an event.
+    a later error is an event. The body must have been read.
 
     Raises:
         APIError: there is no first event.
+        ClientDisconnect: the client hung up before there was one.
     """
-    first = await anext(events)
+    first = await unless_disconnected(request, anext(events))
 
     async def body() -> AsyncIterator[str]:
         async with aclosing(events):  # type: ignore[type-var]
