@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields, replace
@@ -299,17 +299,21 @@ class BatchStore:
         ((completed, failed),) = self._rows(query, batch.output_file, batch.error_file)
         return completed, failed
 
-    def claim(self, runner: str, seconds: float) -> list[Batch]:
+    def claim(self, runner: str, seconds: float, owners: Collection[str]) -> list[Batch]:
         """The batches that this process works on for so long, the oldest first: its own, and those that no other
-        process works on."""
-        now = self.clock()
+        process works on.
+
+        Args:
+            owners: whose batches it may work on.
+        """
+        now, open_ones = self.clock(), f"status in {_OPEN} and owner in ({', '.join('?' * len(owners))})"
         with self._transaction() as db:
             update = (
                 "update batches set runner = ?, lease_until = ? where (runner = ? or lease_until < ?) "
-                f"and status in {_OPEN}"  # nosec B608
+                f"and {open_ones}"  # nosec B608
             )
-            db.execute(update, (runner, now + seconds, runner, now))
-        return self._batches(f"where runner = ? and status in {_OPEN} order by created_at, rowid", runner)
+            db.execute(update, (runner, now + seconds, runner, now, *owners))
+        return self._batches(f"where runner = ? and {open_ones} order by created_at, rowid", runner, *owners)
 
     def release(self, runner: str) -> None:
         """This process ends: another one may go on with its batches at once."""

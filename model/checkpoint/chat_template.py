@@ -139,14 +139,14 @@ def _rendered(message: Message, placeholder: Callable[[str], str], escape: Calla
     if message.tool_calls:
         rendered["tool_calls"] = [
             {
-                "id": call.id,
+                "id": escape(call.id),
                 "type": "function",
                 "function": {"name": escape(call.name), "arguments": escape(_arguments(call))},
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        rendered["tool_call_id"] = message.tool_call_id
+        rendered["tool_call_id"] = escape(message.tool_call_id)
     return rendered
 
 

@@ -210,14 +210,14 @@ class ApiKeys:
 
     def current(self, key: ApiKey) -> ApiKey | None:
         """The key as it is now, with its present limits; None once it was revoked."""
-        if self._store is None or self.is_chosen(key):
-            return key
         try:
-            return next(
-                (one for one in self._store.all_keys() if one.name == key.name and one.revoked_at is None), None
-            )
+            return key if self._store is None else self.named(key.name)
         except sqlite3.Error:
             return key
+
+    def revoked(self) -> set[str]:
+        """The names of all keys that were revoked; no other key ever gets them. Raises sqlite3.Error."""
+        return set() if self._store is None else {one.name for one in self._store.all_keys() if one.revoked_at}
 
     def deleted(self) -> list[str]:
         """The names of all keys that were revoked, and of those whose data were deleted since this was last called."""
@@ -225,7 +225,7 @@ class ApiKeys:
             return []
         try:
             names, self._last_deletion = self._store.deletions(self._last_deletion)
-            return names + [key.name for key in self._store.all_keys() if key.revoked_at is not None]
+            return [*names, *self.revoked()]
         except sqlite3.Error:
             return []  # it is asked again
 

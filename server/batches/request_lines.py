@@ -18,7 +18,7 @@ from server.response_format import StrictModel
 MAX_ERRORS = 100
 """Lines that a batch reports if they are wrong."""
 
-_UNAVAILABLE = {"stream": True, "diffusing": True, "background": True}
+_UNAVAILABLE = ("stream", "diffusing", "background")
 """What a request of a batch cannot ask for: nobody listens."""
 
 
@@ -70,8 +70,8 @@ def _error(text: bytes, endpoint: str, seen: set[str]) -> tuple[str, str, str | 
         return "invalid_method", f"the method is {line.method!r} and must be 'POST'", "method"
     if line.url != endpoint:
         return "mismatched_endpoint", f"the url is {line.url!r}, and the endpoint of the batch {endpoint!r}", "url"
-    for name, value in _UNAVAILABLE.items():
-        if line.body.get(name) == value:
+    for name in _UNAVAILABLE:
+        if line.body.get(name) not in (None, False):
             return "invalid_value", f"a request of a batch cannot have {name!r}", f"body.{name}"
     if line.custom_id in seen:
         return "duplicate_custom_id", f"two lines have the custom_id {line.custom_id!r}", "custom_id"

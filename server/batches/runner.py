@@ -114,7 +114,9 @@ class BatchRunner:
         if now >= self._tidied_at + _TIDY_INTERVAL_S:
             self._tidied_at = now
             await self._tidy()
-        batches = {batch.id: batch for batch in await store.call(store.claim, self._name, _LEASE_S)}
+        owners, keys = await store.call(store.owners), self._admission.keys
+        known = [owner for owner in owners if owner == NO_KEY or keys.current(ApiKey(owner)) is not None]
+        batches = {batch.id: batch for batch in await store.call(store.claim, self._name, _LEASE_S, known)}
         for name in self._works.keys() - batches.keys():
             await self._stop(name)
         for batch in batches.values():
@@ -132,14 +134,14 @@ class BatchRunner:
         self._turns.extend(name for name in self._works if name not in self._turns)
 
     async def _tidy(self) -> None:
-        """Delete what has expired, and what belongs to keys that were revoked."""
+        """Delete what has expired, and what belongs to keys that were revoked. Those of a key that only another server
+        of this folder knows, or the next start, wait for it."""
         store = self._store
         await store.call(store.purge)
-        for owner in await store.call(store.owners):
-            if owner != NO_KEY and self._admission.keys.named(owner) is None:
-                for name in [name for name, work in self._works.items() if work.batch.owner == owner]:
-                    await self._stop(name)
-                await store.call(store.forget, owner)
+        for owner in self._admission.keys.revoked().intersection(await store.call(store.owners)):
+            for name in [name for name, work in self._works.items() if work.batch.owner == owner]:
+                await self._stop(name)
+            await store.call(store.forget, owner)
 
     async def _check(self, batch: Batch) -> None:
         """Check all lines of a batch before the first one is answered."""

@@ -50,7 +50,7 @@ class DecisionRequest(ModelRequest):
     choices: list[str] | None = Field(None, min_length=1, max_length=MAX_CHOICES)
     minimum: float | None = None
     maximum: float | None = None
-    step: float = Field(1.0, gt=0)
+    step: float = Field(1.0, gt=0, allow_inf_nan=False)
     calibrate: bool = True
 
     @model_validator(mode="after")

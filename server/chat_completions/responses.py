@@ -169,9 +169,10 @@ class Responses(TextEndpoint):
         messages = [] if body.instructions is None else [Message("system", body.instructions)]
         if body.previous_response_id is not None:
             messages += self._find(body.previous_response_id, owner).messages
-        if isinstance(body.input, str):
-            return [*messages, Message("user", body.input)]
-        return messages + _messages(body.input)
+        messages += [Message("user", body.input)] if isinstance(body.input, str) else _messages(body.input)
+        if not messages:
+            raise APIError(400, "the input has no messages", "input")
+        return messages
 
     def _store(self, response: dict[str, Any], messages: Sequence[Message], owner: str) -> None:
         said = messages if response["instructions"] is None else messages[1:]

@@ -70,7 +70,8 @@ async def _accept_call(
         async with telephony.line(name) as admitted:
             await telephony.connection(transport, name, admitted).run(lambda frame: dialect)
     except Refused:
-        await transport.send(dialect.hang_up())
+        with suppress(OSError):  # the caller may be gone
+            await transport.send(dialect.hang_up())
         await transport.close(0, "")
 
 

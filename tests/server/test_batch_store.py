@@ -67,17 +67,18 @@ def test_answers_survive_a_crash_and_only_the_others_are_left(tmp_path: Path) ->
     store = BatchStore(path, clock)
     file = store.add_file("alice", "requests.jsonl", "batch", LINES)
     store.add_batch("alice", "/v1/decide", file.id, {"job": "7"}, None)
-    (batch,) = store.claim("first", 10)
+    (batch,) = store.claim("first", 10, ["alice"])
     store.change(batch, "in_progress", 3)
     assert [number for number, _ in store.unanswered(batch, 0, 10)] == [1, 3, 4]
     store.record(batch, 3, b"two\n", BatchUsage(5, 2, 1))
     store.record(batch, 3, b"again\n", BatchUsage(5, 2, 1), failed=True)
     after = BatchStore(path, clock)  # the process was killed
-    assert after.claim("second", 10) == [], "it may still be at work"
+    assert after.claim("second", 10, ["alice"]) == [], "it may still be at work"
     clock.now += 11
-    (batch,) = after.claim("second", 10)
+    assert after.claim("second", 10, ["bob"]) == []
+    (batch,) = after.claim("second", 10, ["alice"])
     assert [number for number, _ in after.unanswered(batch, 0, 10)] == [1, 4]
-    assert store.claim("first", 10) == []
+    assert store.claim("first", 10, ["alice"]) == []
     after.record(batch, 1, b"one\n", BatchUsage(5, 0, 1))
     after.record(batch, 4, b"wrong\n", BatchUsage(), failed=True)
     assert after.file(batch.output_file, "alice") is None, "it is not complete"
@@ -116,7 +117,7 @@ def test_a_key_has_so_many_batches_at_a_time_and_nothing_after_it_is_forgotten(m
     with pytest.raises(StorageFull, match="are not finished"):
         store.add_batch("alice", "/v1/decide", file.id, None, None)
     store.forget("alice")
-    assert store.owners() == [] and store.claim("runner", 10) == []
+    assert store.owners() == [] and store.claim("runner", 10, ["alice"]) == []
     store.record(batch, 1, b"late\n", BatchUsage())
     assert store.lines(batch.output_file, 0, 9) == [] and store.change(batch, "completed").id == batch.id
 

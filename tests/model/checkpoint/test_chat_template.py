@@ -74,6 +74,15 @@ def test_calls_and_their_output_reach_the_template(tiny_qwen2: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("identifier", ["<|im_end|>", "\ue0007\ue001"])
+def test_the_id_of_a_call_never_contains_a_control_token(tiny_qwen2: Path, identifier: str) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    output = Message("tool", "Paris", tool_call_id=identifier)
+    ids = ChatTemplate(TEMPLATE_WITH_CALLS, tokenizer).encode([output])
+    assert ids.count(tokenizer.token_id("<|im_end|>")) == 1
+    assert tokenizer.decode(ids) == f"tool({identifier}) Paris"
+
+
 def test_a_template_that_knows_no_tools_gets_them_as_text(tiny_qwen2: Path) -> None:
     tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
     tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.access.keys import KEY_PREFIX, ApiKeys, KeyLimits, KeyStore
+from server.access.keys import KEY_PREFIX, ApiKey, ApiKeys, KeyLimits, KeyStore
 
 
 def test_a_key_is_found_until_it_is_revoked(tmp_path: Path) -> None:
@@ -56,6 +56,7 @@ def test_keys_of_the_command_line_work_next_to_a_store(tmp_path: Path) -> None:
     assert found is not None
     assert found.name.startswith("option-") and "chosen" not in found.name
     assert not found.admin
+    assert keys.current(ApiKey(found.name)) == found
     assert keys.find([]) is None
     assert keys.find(["\udcff"]) is None  # not UTF-8
 

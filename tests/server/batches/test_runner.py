@@ -179,7 +179,7 @@ async def test_what_is_unanswered_after_a_day_is_reported_as_expired() -> None:
         (b'{"custom_id": "1", "method": "POST", "url": "/v1/x", "body": {}}', "mismatched_endpoint", "'/v1/x'"),
         (b'{"custom_id": "0", "method": "POST", "url": "/v1/decide", "body": {}}', "duplicate_custom_id", "'0'"),
         (
-            b'{"custom_id": "1", "method": "POST", "url": "/v1/decide", "body": {"stream": true}}',
+            b'{"custom_id": "1", "method": "POST", "url": "/v1/decide", "body": {"stream": "true"}}',
             "invalid_value",
             "'stream'",
         ),
@@ -228,3 +228,13 @@ async def test_a_key_that_has_used_its_day_waits_and_a_revoked_one_loses_its_bat
         keys.revoke("alice")
         await wait_until(lambda: store.owners() == [])
         assert HANG_S and store.batch(batch.id, "alice") is None
+
+
+async def test_the_batches_of_a_key_that_only_another_server_knows_wait_for_it(tmp_path: Path) -> None:
+    keys, store, handler = KeyStore(tmp_path / "keys.sqlite"), BatchStore(), Handler()
+    batch = new_batch(store, [{"n": 1}], "option-12345678")
+    async with running(store, handler, Admission(keys=ApiKeys(store=keys))):
+        own = new_batch(store, [{"n": 2}])
+        await finished(store, own)
+        kept = store.batch(batch.id, "option-12345678")
+        assert handler.asked == [2] and kept is not None and kept.status == "validating"

@@ -105,6 +105,7 @@ def test_each_kind_of_decision(address: str) -> None:
         ({"type": "number", "input": "x", "minimum": 1}, "'maximum'"),
         ({"type": "number", "input": "x", "minimum": 3, "maximum": 1}, "above"),
         ({"type": "number", "input": "x", "minimum": 0, "maximum": 1e9}, "larger 'step'"),
+        ({"type": "number", "input": "x", "minimum": 0, "maximum": 1, "step": "inf"}, "finite number"),
         ({"type": "boolean"}, "either 'input' or 'messages'"),
     ],
 )
