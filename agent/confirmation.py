@@ -15,13 +15,17 @@ _YES_PHRASES = (
 )  # fmt: skip
 _FILLERS = frozenset("please thanks thank you uh um well oh i think so that's is it the exactly right now then".split())
 _NO = frozenset("no nope nah never cancel stop don't wrong negative".split())
+_UNDECIDED = re.compile(r"\b(?:don't|do not) (?:know|mind|care|remember|understand)\b")
 _NO_PHRASES = ("do not", "not now", "never mind", "forget it", "leave it", "rather not")
 
 
 def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
     """What the user said to "Shall I …?". A yes with anything more in it ("yes, but tomorrow") is unclear."""
     normalized = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
+    normalized = normalized.replace("no problem", "yes")
     words = normalized.split()
+    if _UNDECIDED.search(normalized):
+        return "unclear"
     if set(words) & _NO or any(phrase in normalized for phrase in _NO_PHRASES):
         return "no" if len(words) <= 6 and not set(words) & _YES else "unclear"
     agreed = bool(set(words) & _YES)

@@ -103,7 +103,7 @@ class ToolRuns:
                 _log.warning("%s was not called: nobody has said what it would send", call.name)
                 return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=value))))
         sent = {name: kept.get(name, one) for name, one in sent.items() if name in kept or name not in leaving}
-        made = replace(call, arguments=json.dumps(sent)) if sent else call
+        made = replace(call, arguments=json.dumps(sent)) if traits.outgoing else call
         if traits.consequential and not confirmed:
             # Of what leaves: what the assistant says aloud may leave from then on.
             question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, made.arguments))
@@ -119,8 +119,10 @@ class ToolRuns:
     async def wait_for(self, output: asyncio.Task[ToolOutput]) -> bool:
         """Wait until a call has returned, or a form takes the conversation over. Whether it has returned."""
         form = asyncio.ensure_future(self.forms.active.wait())
-        await asyncio.wait((output, form), return_when=asyncio.FIRST_COMPLETED)
-        form.cancel()
+        try:
+            await asyncio.wait((output, form), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            form.cancel()
         return output.done()
 
     def open_with(self, name: str) -> None:

@@ -219,8 +219,10 @@ class FunctionCalls:
         try:
             if say is not None:
                 release = asyncio.ensure_future(released.wait())
-                await asyncio.wait((outputs, release), return_when=asyncio.FIRST_COMPLETED)
-                release.cancel()
+                try:
+                    await asyncio.wait((outputs, release), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    release.cancel()
                 await asyncio.wait((outputs,), timeout=_HOLD_AFTER_S)
                 if not outputs.done():
                     say(f"{self._holding_phrase} ")

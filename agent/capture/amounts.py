@@ -41,6 +41,8 @@ class Amount(Field[Decimal | None, Decimal]):
 
     def hear(self, text: str, entry: Decimal | None) -> Decimal | None:
         plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
+        if re.search(r" point .*\b(million|thousand)\b", plain):
+            plain = _ENGLISH.digits_for_words(plain)
         if match := re.search(r"(\d+)[.:](\d{2})\b", plain):
             return _amount(int(match[1]), int(match[2]))
         if match := re.search(r"(\d+)\.(\d)\b(?: (million|thousand))?", plain):
@@ -60,7 +62,8 @@ class Amount(Field[Decimal | None, Decimal]):
             return _amount(0, number)
         half = found[end : end + 3] == ["and", "a", "half"]
         if half:
-            return _amount(number, 50)
+            scale = {"thousand": 1000, "million": 1_000_000}.get("".join(found[end + 3 : end + 4]), 1)
+            return _amount(number, 50) * scale
         start = end
         while start < len(found) and _ENGLISH.cardinal(found, start) is None:
             start += 1

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from agent.capture.commands import agreement
 from agent.capture.field import Field, Progress
 from agent.words.language import language
 
@@ -75,7 +76,13 @@ class Choice(Field[str, str]):
         return entry
 
 
+class _YesOrNo(Choice):
+    """Words of agreement or refusal, and nothing that takes them back: "I'm not sure" is neither."""
+
+    def hear(self, text: str, entry: str) -> str | None:
+        return {"yes": "yes", "no": "no"}.get(agreement(text))
+
+
 def yes_or_no(prompt: str) -> Choice:
     """A question whose value is "yes" or "no"."""
-    yes = ("yeah", "yep", "sure", "please do", "go ahead", "of course", "correct", "okay", "ok", "absolutely")
-    return Choice(prompt=prompt, options={"yes": yes, "no": ("nope", "nah", "don't", "do not")})
+    return _YesOrNo(prompt=prompt, options={"yes": (), "no": ()})

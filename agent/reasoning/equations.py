@@ -29,7 +29,7 @@ def corrected(text: str, start: int = 0) -> str | None:
     while end >= 0:
         value, length = _left_side(text[max(0, end - _MAX_LEFT) : end]), _number_length(text, end + 1)
         if value is not None and length and not _is_close(value, text[end + 1 : end + 1 + length]):
-            return f"{text[: end + 1]} {_written(value)}"
+            return f"{text[: end + 1]} {written(value)}"
         end = text.find("=", end + 1)
     return None
 
@@ -77,6 +77,7 @@ def _is_close(value: Fraction, right: str) -> bool:
     return abs(value - written) < Fraction(1, 10**decimals)
 
 
-def _written(value: Fraction) -> str:
+def written(value: Fraction) -> str:
+    """A number as steps and votes write it: with two decimals at most, or four below one."""
     number = rounded(value, 2 if abs(value) >= 1 else 4)
     return str(number) if number.denominator == 1 else str(float(number))

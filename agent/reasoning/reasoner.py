@@ -27,7 +27,7 @@ from agent.program.speech import answer, spoken_clock
 from agent.program.values import BadProgram, Clock, Value, local_time
 from agent.reasoning.batch import batch
 from agent.reasoning.cost import Cost
-from agent.reasoning.equations import corrected
+from agent.reasoning.equations import corrected, written
 from agent.reasoning.prompt import (
     KIND_BIAS,
     KINDS,
@@ -274,11 +274,10 @@ def _steps_answer(steps: str, kind: Kind) -> str:
 
 
 def _written(value: Value, now: datetime) -> str:
-    """A value in the one form in which samples are compared: numbers with two decimals at most, or four below one."""
+    """A value in the one form in which samples are compared."""
     match value:
         case Fraction():
-            number = round(value, 2 if abs(value) >= 1 else 4)
-            return str(number) if number.denominator == 1 else str(float(number))
+            return written(value)
         case Clock():
             return spoken_clock(value).lower()
     return answer(value, "", now).removeprefix("It's ").removeprefix("That's ").removesuffix(".").lower()

@@ -16,6 +16,7 @@ from pydantic import Field
 from agent.program.evaluator import read_clock
 from agent.program.grammar import CLOCK_PATTERN
 from agent.program.speech import spoken_date, spoken_duration, spoken_time
+from agent.program.values import BadProgram
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
 from agent.tools.protocol import Announcement
 from agent.tools.recurrence import REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
@@ -300,5 +301,8 @@ def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
     found = re.search(CLOCK_PATTERN, text)
     if found is None or (names_day and not on_day):
         return on_day
-    clock, minutes = read_clock(found[0]), 60 * due.hour + due.minute
+    try:
+        clock, minutes = read_clock(found[0]), 60 * due.hour + due.minute
+    except BadProgram:  # "the 45 minute alarm"
+        return on_day
     return clock.minutes == minutes or (not clock.certain and (clock.minutes + 720) % 1440 == minutes)

@@ -143,7 +143,9 @@ def _day(text: str, days: list[date]) -> int | None:
         found = _ENGLISH.named_date(plain, datetime.combine(days[0], time()))
     except ValueError:
         return None
-    return days.index(found) if found in days else 0 if days[0].weekday() == found.weekday() else None
+    if plain in _ENGLISH.WEEKDAYS and days[0].weekday() == found.weekday():
+        return 0
+    return days.index(found) if found in days else None
 
 
 def _sentence(place: str, forecast: _Forecast, day: int) -> str:

@@ -62,6 +62,12 @@ class DenoisingSchedule:
         """Whether an unmasked token may still change before its block is done."""
         return self.remask is not None or self.edit is not None
 
+    def limited(self, max_steps: int) -> DenoisingSchedule:
+        """The same with this limit of steps. Raises ValueError if it is out of range."""
+        if not 1 <= max_steps <= 64:
+            raise ValueError(f"max_steps is {max_steps} and must be between 1 and 64")
+        return replace(self, max_steps=max_steps, draft_steps=max_steps)
+
 
 EFFORTS: dict[Effort, DenoisingSchedule] = {
     "instant": DenoisingSchedule(bound=0.7, max_steps=3, draft_steps=1),
@@ -91,25 +97,15 @@ def schedule_for_effort(
     Raises:
         ValueError: `max_steps`, `in_flight`, `edit` or `block_size` is out of range.
     """
-    if max_steps is not None and not 1 <= max_steps <= 64:
-        raise ValueError(f"max_steps is {max_steps} and must be between 1 and 64")
     if not 1 <= in_flight <= 8:
         raise ValueError(f"the number of blocks in flight is {in_flight} and must be between 1 and 8")
     if edit is not None and not 0 <= edit <= 1:
         raise ValueError(f"the edit threshold is {edit} and must be a probability between 0 and 1")
     if block_size is not None and not 1 <= block_size <= MAX_BLOCK_SIZE:
         raise ValueError(f"the block size is {block_size} and must be between 1 and {MAX_BLOCK_SIZE}")
-    base = EFFORTS[effort]
-    return replace(
-        base,
-        rule=rule,
-        bound=_BOUNDS[rule][effort],
-        max_steps=max_steps or base.max_steps,
-        draft_steps=max_steps or base.draft_steps,
-        in_flight=in_flight,
-        edit=edit,
-        block_size=block_size,
-    )
+    schedule = EFFORTS[effort] if max_steps is None else EFFORTS[effort].limited(max_steps)
+    bound = _BOUNDS[rule][effort]
+    return replace(schedule, rule=rule, bound=bound, in_flight=in_flight, edit=edit, block_size=block_size)
 
 
 def fitted_blocks(diffusion: DiffusionConfig, schedule: DenoisingSchedule, name: str) -> DiffusionConfig:

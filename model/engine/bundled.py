@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from model.checkpoint.bound_file import stated_base
 from model.checkpoint.checkpoint import DecoderConfig
-from model.checkpoint.gguf import BadModelFile, split_parts
+from model.checkpoint.gguf import BadModelFile, weight_files
 from model.checkpoint.tuned import tuned_from
 from model.hub.store import verified_checksum
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 def weights_size(path: Path) -> int:
     """Bytes of a checkpoint's weights."""
-    return sum(file.stat().st_size for file in _weight_files(path))
+    return sum(file.stat().st_size for file in weight_files(path))
 
 
 def weights_checksum(path: Path) -> str:
@@ -41,7 +41,7 @@ def weights_checksum(path: Path) -> str:
     Half a gigabyte takes 0.3 s to read, and 1.2 s from a cold disk. So a file that the store has verified is not read
     again, and no other file is read twice.
     """
-    files = _weight_files(path)
+    files = weight_files(path)
     verified = verified_checksum(files[0]) if len(files) == 1 else None
     return verified or _checksum(tuple((file, file.stat().st_mtime_ns) for file in files))
 
@@ -49,7 +49,7 @@ def weights_checksum(path: Path) -> str:
 def weights_identity(path: Path) -> str:
     """Names a checkpoint's weights without reading them: their checksum if the store has verified it; otherwise their
     path, size and modification time."""
-    files = _weight_files(path)
+    files = weight_files(path)
     verified = verified_checksum(files[0]) if len(files) == 1 else None
     return verified or " ".join(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
 
@@ -101,7 +101,3 @@ def bundled_file(path: Path, folder: Path) -> Path | None:
         if is_made_for(path, metadata.get("base_sha256"), int(metadata.get("base_bytes") or -1)):
             return candidate
     return None
-
-
-def _weight_files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.safetensors")) if path.is_dir() else split_parts(path)

@@ -129,10 +129,10 @@ class Conversation:
         if ask.max_tokens is not None and ask.max_tokens < 1:
             raise ValueError(f"max_tokens is {ask.max_tokens} and must be 1 or more")
         schedule = default = self._engine.denoising_schedule
-        if ask.effort is not None or ask.max_steps is not None:
-            schedule = schedule_for_effort(
-                ask.effort or "medium", ask.max_steps, default.rule, default.in_flight, default.edit
-            )
+        if ask.effort is not None:
+            schedule = schedule_for_effort(ask.effort, ask.max_steps, default.rule, default.in_flight, default.edit)
+        elif ask.max_steps is not None:
+            schedule = default.limited(ask.max_steps)
         form = ResponseForm()
         if tools or ask.grammar is not None or ask.tool_choice not in ("auto", "none"):
             form = await asyncio.to_thread(response_form, self._engine.model, ask)

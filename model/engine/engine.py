@@ -166,7 +166,7 @@ class Engine:
             max_steps: most denoising steps of a block drafter.
         """
         family = self.model.decoder.config.diffusion
-        if family is not None and family.verification == "linear":
+        if family is not None and family.verification == "linear" and self.model.may_draft:
             return DraftSettings(family.block_size - 1, linear=True)
         single, worth_drafting, steps = self._active_generations == 1, None, 1
         if self.model.draft_head is not None:
@@ -388,6 +388,8 @@ class Engine:
             return results  # the requests keep their inputs, and run again
         except Exception as error:
             failure = error
+        finally:
+            model.decoder.interruption = None
         if isinstance(failure, torch.OutOfMemoryError):
             failure.with_traceback(None)  # it references the tensors of the forward pass; the retries need that memory
             if self._device.type == "cuda":

@@ -88,6 +88,7 @@ class LoadedModel:
         call_gate: tells which calls a response needs, of the functions on offer; None if none was trained for
             these weights.
         program_prefix: what prompts for programs begin with; None if it was not trained for these weights.
+        may_draft: whether anything but guesses of a grammar and copies of the conversation may be drafted.
         identity: names the weights (`weights_identity`), for what is kept of them; empty to keep nothing.
     """
 
@@ -102,6 +103,7 @@ class LoadedModel:
     request_classifier: RequestClassifier | None = None
     call_gate: CallGate | None = None
     program_prefix: TrainedPrefix | None = None
+    may_draft: bool = True
     identity: str = ""
 
     @property
@@ -109,6 +111,8 @@ class LoadedModel:
         """How many drafts a branch may hold."""
         family = self.decoder.config.diffusion
         if family is not None:
+            if not self.may_draft:
+                return 0
             trained = self.adapter.num_drafts if self.adapter else family.block_size
             return min(trained, _MAX_DRAFTS) if family.verification == "branches" else 0
         if isinstance(self.draft_head, BatchDrafter):
@@ -219,6 +223,7 @@ def load_model(
         _of_weights(path, decoder, call_gate, BUNDLED_CALL_GATES, load_call_gate),
         # Its keys were rotated for positions as they are.
         None if scaling else _of_weights(path, decoder, program_prefix, BUNDLED_PROGRAM_PREFIXES, load_trained_prefix),
+        drafts != "none",
         weights_identity(path),
     )
 

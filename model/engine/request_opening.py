@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Literal, get_args
 
 from torch import Tensor
@@ -92,7 +92,7 @@ class _Opening:
         return Beginning(self._model.tokenizer.encode(OPENINGS[kind]))
 
 
-@cache
+@lru_cache(maxsize=1)  # of the newest model only
 def _refusals(tokenizer: TextTokenizer) -> tuple[tuple[int, ...], ...]:
     """The tokens of `REFUSALS`."""
     return tuple(tuple(tokenizer.encode(text)) for text in REFUSALS)

@@ -44,7 +44,7 @@ class Request:
 
     @property
     def num_rows(self) -> int:
-        """Rows that it needs in the next forward pass. None if it is attached: the steps of all attached conversations
+        """Rows that it needs in the next forward pass. 0 if it is attached: the steps of all attached conversations
         are a forward pass of their own."""
         return len(self.next_input.tokens) if isinstance(self.next_input, ForwardInput) else 0
 

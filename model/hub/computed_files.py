@@ -66,7 +66,10 @@ class ComputedFiles:
         return cache_folder() / self.kind / _digest(key, b"").hex()[:24]
 
     def _delete_oldest(self) -> None:
-        files = [(path, path.stat()) for path in (cache_folder() / self.kind).iterdir()]
+        files = []
+        for path in (cache_folder() / self.kind).iterdir():
+            with suppress(FileNotFoundError):  # another process has just deleted it
+                files.append((path, path.stat()))
         room = self.max_bytes + self.max_files * _DIGEST_BYTES
         for number, (path, stat) in enumerate(sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True)):
             room -= stat.st_size

@@ -225,7 +225,10 @@ class HubModels:
             return None
         index = snapshot / "model.safetensors.index.json"
         if not selection.main_file and index in paths:
-            shards = set(json.loads(index.read_text())["weight_map"].values())
+            try:
+                shards = set(json.loads(index.read_text())["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError):  # it is damaged
+                return None
             if not shards <= {file.path for file in selection.files}:
                 return None
         return HubModel(str(reference), reference.repository, commit, "", selection.main_file, selection.files)

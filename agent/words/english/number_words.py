@@ -23,7 +23,7 @@ _SINGULARS = {
     "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
     "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "kilocalories": "kilocalorie",
     "buses": "bus", "lunches": "lunch", "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench",
-    "species": "species", "series": "series", "lens": "lens",
+    "species": "species", "series": "series", "lenses": "lens", "heroes": "hero", "echoes": "echo", "gases": "gas",
 }  # fmt: skip
 
 

@@ -43,11 +43,11 @@ def in_digits(said: str) -> str:
     """See `Language`: "quarter past six" is 6:15."""
     text = digits_for_words(for_patterns(said.replace("’", "'")))
     text = _CENTS.sub(_money, text)
+    text = _CLOCK.sub(_clock, text)
     text = _LENGTH.sub(_length, text)
     text = _PART_OF.sub(lambda match: f"{_minutes(match[1])} minutes", text)
     text = _AND_PART.sub(lambda match: f"{int(match[1]) + _part(match[2])}", text)  # not "a million and a half"
     text = _POINT.sub(lambda match: f"{match[1]}.{match[2].replace(' ', '')}", text)
-    text = _CLOCK.sub(_clock, text)
     text = _O_CLOCK.sub(r"\1:00", text)
     return _MERIDIEM.sub(lambda match: f"{match[1]} {match[2].lower()}m", text)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from model.checkpoint.gguf import weight_files
 from model.hub.store import cache_folder, write_atomically
 from model.nn.cpu.block_formats import FORMATS, LINE, Bytes, PackedMatrix, packed_bytes
 
@@ -84,9 +85,8 @@ def write_packed(path: Path, matrices: Mapping[str, PackedMatrix]) -> None:
 
 
 def packed_path(checkpoint: Path) -> Path:
-    """Where the packed weights of a checkpoint are kept. It depends on the checkpoint's path, size and modification
-    time."""
-    files = sorted(checkpoint.glob("*.safetensors")) if checkpoint.is_dir() else [checkpoint]
-    key = [f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    """Where the packed weights of a checkpoint are kept. It depends on the paths, sizes and modification times of the
+    checkpoint's files."""
+    key = [f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in weight_files(checkpoint)]
     name = hashlib.sha256("\n".join([_VERSION, *key]).encode()).hexdigest()[:24]
     return cache_folder() / "packed" / f"{name}.safetensors"

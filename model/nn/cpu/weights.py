@@ -41,8 +41,9 @@ class PackedWeights:
         self._slab: Bytes = aligned(0)
         self._packed: dict[str, PackedMatrix] = {}
         self._file: PackedFile | None = None
+        self._is_complete = False
         try:
-            self._file = PackedFile(self._path)
+            self._file, self._is_complete = PackedFile(self._path), True
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
@@ -59,7 +60,7 @@ class PackedWeights:
     def _matrix(self, name: str) -> PackedMatrix:
         if self._file is not None:
             try:
-                return self._file.matrix(name)
+                return self._packed.setdefault(name, self._file.matrix(name))
             except ValueError as error:
                 self._give_up(error)
         if not self._packed:
@@ -79,7 +80,7 @@ class PackedWeights:
 
     def _give_up(self, error: Exception) -> None:
         _log.warning("%s is damaged (%s); repacking the weights", self._path, error)
-        self._file = None
+        self._file, self._is_complete = None, False
 
     def _room(self, size: int) -> Bytes:
         """Zero bytes for a matrix, at an address that is a multiple of 64."""
@@ -102,7 +103,7 @@ class PackedWeights:
 
     def save(self) -> None:
         """Write what was packed. On a full or read-only disk this only logs a warning; the next start is slow."""
-        if not self._packed or sum(one.packed.nbytes for one in self._packed.values()) < _MIN_CACHED_BYTES:
+        if self._is_complete or sum(one.packed.nbytes for one in self._packed.values()) < _MIN_CACHED_BYTES:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

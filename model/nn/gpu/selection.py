@@ -66,6 +66,7 @@ def select_pass(
         also: other shapes that they must be right for.
     """
     if operations is None:
+        decoder.expand_weights()
         return MaskedPass(decoder, adapter, shape)
     try:
         kernels = FusedPass(decoder, adapter, shape, operations)

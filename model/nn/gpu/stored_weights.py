@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -12,8 +15,16 @@ from torch import Tensor
 from model.checkpoint.checkpoint import Checkpoint
 from model.checkpoint.gguf import StoredBlocks
 from model.nn.cpu.block_formats import BLOCK, FORMATS
+from model.nn.cuda import first_line
 from model.nn.gpu.block_matrix import MAX_SECTIONS, BlockMatrix, BlockWeight
 from model.nn.linear import FloatHead, FloatLinear, float32_product
+
+_log = logging.getLogger("rejoinder.model")
+
+Expansion = Callable[[BlockMatrix, Tensor], None]
+"""Expands weights to a matrix [outputs, inputs]."""
+
+_TRIAL_ROWS = 64
 
 
 class StoredLinear:
@@ -76,12 +87,30 @@ def stored_weight(
     return BlockWeight(tuple(matrices), dtype, _expansion(device))
 
 
-def _expansion(device: torch.device) -> Callable[[BlockMatrix, Tensor], None] | None:
-    """The kernel that expands weights on a device; None where plain PyTorch does."""
-    if device.type != "cuda":
+@cache
+def _expansion(device: torch.device) -> Expansion | None:
+    """The kernel that expands weights on a device; None where plain PyTorch does: without Triton, with
+    `REJOINDER_TRITON=0`, and where the kernel fails."""
+    if device.type != "cuda" or os.environ.get("REJOINDER_TRITON") == "0":
         return None
     try:
         from model.nn.gpu.block_launches import expand
     except ImportError:
         return None
-    return expand
+    return expand if _is_right(expand, device) else None
+
+
+def _is_right(expand: Expansion, device: torch.device) -> bool:
+    """Whether a kernel expands a small matrix as plain PyTorch does. Without a C compiler, none can be launched."""
+    stored = np.random.default_rng(0).integers(0, 60, (_TRIAL_ROWS, FORMATS["Q8_0"].stored_bytes), np.uint8)
+    trial = BlockMatrix.of(FORMATS["Q8_0"], stored, BLOCK, device)
+    out = torch.empty(_TRIAL_ROWS, BLOCK, dtype=torch.float32, device=device)
+    try:
+        expand(trial, out)
+        if torch.allclose(out, trial.expanded(0, _TRIAL_ROWS), rtol=0.01):
+            return True
+        problem = "it expands weights wrongly"
+    except Exception as error:  # of Triton, its compiler or the driver
+        problem = first_line(error)
+    _log.warning("the Triton kernel that expands weights cannot be used here (%s)", problem)
+    return False

@@ -21,6 +21,8 @@ AMOUNT = Amount(most=Decimal(10_000_000))
         ("fifty cents", "0.50"),
         ("a hundred and twenty dollars", "120.00"),
         ("twelve hundred", "1200.00"),
+        ("two and a half thousand dollars", "2500.00"),
+        ("one point five thousand dollars", "1500.00"),
         ("$1,200", "1200.00"),
         ("two and a half dollars", "2.50"),
         ("two point five", "2.50"),

@@ -30,6 +30,19 @@ def test_keys_choose_by_place() -> None:
     assert SERVICE.press("4", "") is None
 
 
-@pytest.mark.parametrize(("text", "answer"), [("Yes, please.", "yes"), ("no thanks", "no"), ("please don't", "no")])
-def test_yes_or_no(text: str, answer: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Yes, please.", "yes"),
+        ("yeah, go ahead", "yes"),
+        ("no problem, go ahead", "yes"),
+        ("no thanks", "no"),
+        ("please don't", "no"),
+        ("no, not today", "no"),
+        ("I'm not sure", None),
+        ("what do you mean by correct?", None),
+        ("I don't know", None),
+    ],
+)
+def test_yes_or_no(text: str, answer: str | None) -> None:
     assert yes_or_no("Shall I?").hear(text, "") == answer

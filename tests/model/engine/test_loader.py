@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
+from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.bundled import weights_checksum, weights_size
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
 from model.engine.loader import Drafts, load_model
 from model.nn.batch_drafter import BatchDrafter
 from model.nn.decoder import Precision
+from tests.model.dialogues import collect_progress, committed_text
 from tests.model.nn.pretended_gpus import pretend_gpus
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
+from tests.model.tiny_families import save_tiny_family
 
 
 @pytest.mark.parametrize(
@@ -85,3 +91,21 @@ def test_a_bundled_block_drafter_is_the_default(
     with pytest.raises(ValueError, match=r"no adapter .* choose --drafts diffusion or recurrent or none,"):
         origin("masked")
     assert [origin(drafts, "float32") for drafts in ("auto", "recurrent")] == ["diffusion", "recurrent"]
+
+
+@pytest.mark.parametrize("family", ["i-dlm", "nemotron-labs-diffusion"])
+async def test_a_diffusion_model_can_generate_one_token_at_a_time(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, family: str
+) -> None:
+    folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, family)
+
+    async def generated(drafts: Drafts) -> tuple[str, bool]:
+        engine = Engine(lambda: load_model(folder, device="cpu", precision="float32", drafts=drafts))
+        try:
+            progress = await collect_progress(Conversation(engine), Message("user", "hello"), max_tokens=12)
+            return committed_text(progress), engine.drafting().num_drafts > 0
+        finally:
+            engine.close()
+
+    (text, drafts), (drafted_text, usually_drafts) = await generated("none"), await generated("auto")
+    assert text == drafted_text and usually_drafts and not drafts

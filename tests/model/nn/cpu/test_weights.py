@@ -35,6 +35,10 @@ def test_packed_weights_are_cached_and_a_damaged_file_is_written_again(
     assert torch.equal(logits(), first)
     assert file.stat().st_size > 1000
     assert "is damaged" in caplog.text
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"Q8_0 ", b"Q8_1 ", 3))  # of some matrices only
+    assert torch.equal(logits(), first)
+    assert file.read_bytes() == whole
 
 
 def test_a_full_disk_costs_the_next_start_only(

@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine import loader
 from model.nn.decoder import Decoder, Precision
+from model.nn.gpu import stored_weights
+from model.nn.gpu.block_matrix import BlockMatrix
 from model.nn.gpu.stored_weights import StoredLinear
 from model.nn.linear import FloatLinear
 from tests.model.gguf_files import write_gguf
@@ -67,3 +69,18 @@ def test_a_gpu_keeps_weights_as_stored_if_it_has_kernels(
     monkeypatch.setattr(loader, "Decoder", decoder)
     with pytest.raises(Loaded, match=precision):
         loader.load_model(tiny_qwen2)
+
+
+def test_a_kernel_that_fails_or_is_wrong_does_not_expand_weights(caplog: pytest.LogCaptureFixture) -> None:
+    def right(matrix: BlockMatrix, out: torch.Tensor) -> None:
+        out.copy_(matrix.expanded(0, len(out)))
+
+    def wrong(matrix: BlockMatrix, out: torch.Tensor) -> None:
+        out.zero_()
+
+    def failing(matrix: BlockMatrix, out: torch.Tensor) -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    assert stored_weights._is_right(right, CPU) and not caplog.text
+    assert not stored_weights._is_right(wrong, CPU) and "expands weights wrongly" in caplog.text
+    assert not stored_weights._is_right(failing, CPU) and "C compiler" in caplog.text
