@@ -15,7 +15,7 @@ _YES_PHRASES = (
 )  # fmt: skip
 _FILLERS = frozenset("please thanks thank you uh um well oh i think so that's is it the exactly right now then".split())
 _NO = frozenset("no nope nah never cancel stop don't wrong negative".split())
-_UNDECIDED = re.compile(r"\b(?:don't|do not) (?:know|mind|care|remember|understand)\b")
+_UNDECIDED = ("don't know", "do not know", "don't mind", "don't care", "don't understand", "not sure")
 _NO_PHRASES = ("do not", "not now", "never mind", "forget it", "leave it", "rather not")
 
 
@@ -24,7 +24,7 @@ def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
     normalized = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
     normalized = normalized.replace("no problem", "yes")
     words = normalized.split()
-    if _UNDECIDED.search(normalized):
+    if any(phrase in normalized for phrase in _UNDECIDED):
         return "unclear"
     if set(words) & _NO or any(phrase in normalized for phrase in _NO_PHRASES):
         return "no" if len(words) <= 6 and not set(words) & _YES else "unclear"
