@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from agent.dictation.check import objection
+from agent.dictation.expectation import expected_text
 from agent.language_model import LanguageModel
 from chat.types import Ask, Message
 
@@ -123,7 +124,7 @@ class DictationCleaner:
 
     async def _rewrite(self, passage: str, language_model: LanguageModel) -> str:
         limit = max(_MIN_TOKENS, _MAX_TOKENS_PER_WORD * len(passage.split()))
-        ask = Ask([*self._prompt, Message("user", passage)], max_tokens=limit, prediction=passage)
+        ask = Ask([*self._prompt, Message("user", passage)], max_tokens=limit, prediction=expected_text(passage))
         replying, text = language_model.reply(ask), ""
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:

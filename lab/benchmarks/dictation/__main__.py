@@ -2,8 +2,8 @@
 
     python -m lab.benchmarks.dictation [--model qwen2.5-coder-1.5b] [--verbose]
 
-60 dictations as a recognizer writes them (`cases.json`), by the author of the prompt, who wrote them before it. Every
-second one is held out. A text is right if it has the words that a person would write, in their order and as lists where
+60 dictations as a recognizer writes them (`cases.json`), by the author of the prompt, who wrote them before it, and 80 by
+somebody who had read nothing of it (`other_cases.json`). Every second one is held out. A text is right if it has the words that a person would write, in their order and as lists where
 those are wanted; punctuation and capitals do not count.
 """
 
@@ -31,7 +31,8 @@ from voice.compared_words import same_words
 _LAST_WORD_S = 0.3
 """As in a session, all words but the last one are read while they are spoken; that one takes as long."""
 
-_CASES = Path(__file__).with_name("cases.json")
+_SETS = {"the prompt's author": "cases.json", "another author": "other_cases.json"}
+"""Files, by who wrote them."""
 
 
 def right(text: str, wanted: str) -> bool:
@@ -66,16 +67,18 @@ async def measure(cleaner: DictationCleaner, cases: list[list[str]], *, verbose:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    """Measure both halves."""
+    """Measure both halves of both sets."""
     engine = load_engine(ModelOptions(model=arguments.model), Console(stderr=True))
     try:
         cleaner, before = DictationCleaner(Conversation(engine)), ProcessorUse.now()
         cleaner.prepare()
         await cleaner.clean("Hello.")
-        cases = json.loads(_CASES.read_text(encoding="utf-8"))
-        await measure(cleaner, cases[::2], verbose=arguments.verbose)
-        print("held out: ", end="")
-        await measure(cleaner, cases[1::2], verbose=False)
+        for author, file in _SETS.items():
+            cases = json.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+            print(f"{author}: ", end="")
+            await measure(cleaner, cases[::2], verbose=arguments.verbose)
+            print(f"{author}, held out: ", end="")
+            await measure(cleaner, cases[1::2], verbose=False)
         others = ProcessorUse.now().share_of_others(before)
         print(f"{cpu_name()}; others used {100 * others:.0f} % of the processor")
     finally:
