@@ -20,9 +20,7 @@ _COUNTED = ("number", "step", "point", "item")
 _NEXT = frozenset("then next finally lastly last".split())
 """Begin an item after the first one, as "after that" does."""
 
-_NO_PAUSE_AFTER = frozenset(
-    "a an the this my your our to of in on at for with and or but we'll i'll i we".split()
-)
+_NO_PAUSE_AFTER = frozenset("a an the this my your our to of in on at for with and or but we'll i'll i we".split())
 """Words after which a comma is left of a hesitation."""
 
 _REPEATED = 4

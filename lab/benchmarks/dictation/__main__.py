@@ -2,9 +2,10 @@
 
     python -m lab.benchmarks.dictation [--model qwen2.5-coder-1.5b] [--verbose]
 
-60 dictations as a recognizer writes them (`cases.json`), by the author of the prompt, who wrote them before it, and 80 by
-somebody who had read nothing of it (`other_cases.json`). Every second one is held out. A text is right if it has the words that a person would write, in their order and as lists where
-those are wanted; punctuation and capitals do not count.
+60 dictations as a recognizer writes them (`cases.json`), by the author of the prompt, who wrote them before it, and 80
+by somebody who had read nothing of it (`other_cases.json`). Every second one is held out. A text is right if it has the
+words that a person would write, in their order and as lists where those are wanted; punctuation and capitals do not
+count.
 """
 
 from __future__ import annotations
