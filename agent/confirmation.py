@@ -15,17 +15,18 @@ _YES_PHRASES = (
 )  # fmt: skip
 _FILLERS = frozenset("please thanks thank you uh um well oh i think so that's is it the exactly right now then".split())
 _NO = frozenset("no nope nah never cancel stop don't wrong negative".split())
-_UNDECIDED = ("don't know", "do not know", "don't mind", "don't care", "don't understand", "not sure")
 _NO_PHRASES = ("do not", "not now", "never mind", "forget it", "leave it", "rather not")
+_UNDECIDED = ("don't know", "do not know", "don't mind", "don't care", "don't understand", "not sure")
+_NO_PROBLEM = ("no problems at all", "no problem at all", "no problems", "no problem")
 
 
 def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
     """What the user said to "Shall I …?". A yes with anything more in it ("yes, but tomorrow") is unclear."""
     normalized = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
-    normalized = normalized.replace("no problem", "yes")
+    normalized = with_plain_yes(normalized)
+    for phrase in _UNDECIDED:
+        normalized = normalized.replace(phrase, "unsure")
     words = normalized.split()
-    if any(phrase in normalized for phrase in _UNDECIDED):
-        return "unclear"
     if set(words) & _NO or any(phrase in normalized for phrase in _NO_PHRASES):
         return "no" if len(words) <= 6 and not set(words) & _YES else "unclear"
     agreed = bool(set(words) & _YES)
@@ -34,3 +35,17 @@ def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
         if found:
             agreed, normalized = True, normalized.replace(phrase, " ")
     return "yes" if agreed and set(normalized.split()) <= _YES | _FILLERS else "unclear"
+
+
+def begins_with_yes(text: str) -> bool:
+    """Whether an answer to any question begins with a yes that nothing after it takes back: "yes, for two people"."""
+    words = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
+    agrees = words.partition(" ")[0] in _YES or any(f"{words} ".startswith(f"{phrase} ") for phrase in _YES_PHRASES)
+    return agrees and "?" not in text and not set(words.split()) & (_NO | {"not", "but"})
+
+
+def with_plain_yes(normalized: str) -> str:
+    """A text in lower case with "yes" in place of "no problem"."""
+    for phrase in _NO_PROBLEM:
+        normalized = normalized.replace(phrase, "yes")
+    return normalized

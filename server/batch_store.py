@@ -304,16 +304,17 @@ class BatchStore:
         process works on.
 
         Args:
-            owners: whose batches it may work on.
+            owners: whose batches it may work on. Those of others are only claimed once they have expired.
         """
-        now, open_ones = self.clock(), f"status in {_OPEN} and owner in ({', '.join('?' * len(owners))})"
+        now = self.clock()
+        open_ones = f"status in {_OPEN} and (expires_at <= ? or owner in ({', '.join('?' * len(owners))}))"
         with self._transaction() as db:
             update = (
                 "update batches set runner = ?, lease_until = ? where (runner = ? or lease_until < ?) "
                 f"and {open_ones}"  # nosec B608
             )
-            db.execute(update, (runner, now + seconds, runner, now, *owners))
-        return self._batches(f"where runner = ? and {open_ones} order by created_at, rowid", runner, *owners)
+            db.execute(update, (runner, now + seconds, runner, now, now, *owners))
+        return self._batches(f"where runner = ? and {open_ones} order by created_at, rowid", runner, now, *owners)
 
     def release(self, runner: str) -> None:
         """This process ends: another one may go on with its batches at once."""

@@ -13,6 +13,7 @@ from agent.words.language import language
 
 _ENGLISH = language("en")
 
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 _UNITS = frozenset("dollar dollars euro euros pound pounds".split())
 _MINOR = frozenset("cent cents penny pennies pence p".split())
 
@@ -41,13 +42,14 @@ class Amount(Field[Decimal | None, Decimal]):
 
     def hear(self, text: str, entry: Decimal | None) -> Decimal | None:
         plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
-        if re.search(r" point .*\b(million|thousand)\b", plain):
-            plain = _ENGLISH.digits_for_words(plain)
+        if re.search(r"(\d\.\d+|\bpoint .*) (hundred|thousand|million)\b", plain):
+            plain = _ENGLISH.digits_for_words(plain)  # "one point five million" is 1500000
+            if "point" in plain.split():
+                return None
         if match := re.search(r"(\d+)[.:](\d{2})\b", plain):
             return _amount(int(match[1]), int(match[2]))
-        if match := re.search(r"(\d+)\.(\d)\b(?: (million|thousand))?", plain):
-            scale = {"million": 1_000_000, "thousand": 1000}.get(match[3] or "", 1)
-            return (Decimal(f"{match[1]}.{match[2]}") * scale).quantize(Decimal("0.01"))
+        if match := re.search(r"(\d+)\.(\d)\b", plain):
+            return _amount(int(match[1]), 10 * int(match[2]))
         found = _ENGLISH.tokens(plain.replace("-", " "))
         for i in range(len(found)):
             number = _ENGLISH.cardinal(found, i)
@@ -62,7 +64,7 @@ class Amount(Field[Decimal | None, Decimal]):
             return _amount(0, number)
         half = found[end : end + 3] == ["and", "a", "half"]
         if half:
-            scale = {"thousand": 1000, "million": 1_000_000}.get("".join(found[end + 3 : end + 4]), 1)
+            scale = _SCALES.get(found[end + 3], 1) if end + 3 < len(found) else 1
             return _amount(number, 50) * scale
         start = end
         while start < len(found) and _ENGLISH.cardinal(found, start) is None:

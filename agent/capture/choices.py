@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from agent.capture.commands import agreement
+from agent.capture.commands import Command, agreement, command_in
 from agent.capture.field import Field, Progress
+from agent.confirmation import begins_with_yes, reply_to_question
 from agent.words.language import language
 
 _ENGLISH = language("en")
@@ -77,10 +78,15 @@ class Choice(Field[str, str]):
 
 
 class _YesOrNo(Choice):
-    """Words of agreement or refusal, and nothing that takes them back: "I'm not sure" is neither."""
+    """An answer that begins with yes or no. "I'm not sure" is neither, and "cancel" is left to the dialogue."""
 
     def hear(self, text: str, entry: str) -> str | None:
-        return {"yes": "yes", "no": "no"}.get(agreement(text))
+        if command_in(text) is Command.CANCEL:
+            return None
+        if begins_with_yes(text):
+            return "yes"
+        reply = reply_to_question(text)
+        return reply if reply != "unclear" else "no" if agreement(text) == "no" else None
 
 
 def yes_or_no(prompt: str) -> Choice:

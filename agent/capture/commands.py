@@ -6,7 +6,7 @@ import re
 from enum import Enum
 from typing import Literal
 
-from agent.confirmation import reply_to_question
+from agent.confirmation import reply_to_question, with_plain_yes
 from agent.matched_text import for_patterns
 
 _MAX_WORDS = 9
@@ -54,7 +54,9 @@ _COMMANDS = {
 }
 _COURTESY = re.compile(r"^(?:(?:no|oh|okay|ok|well|um|uh|please|actually|sorry)\b[,. ]+)+|[,. ]+(?:please|now|for me)$")
 _FILLERS = frozenset("um uh er erm uhm hm hmm mm mmm mhm mm-hmm mhmm uh-huh uhhuh ah huh".split())
-_MORE_YES = frozenset("right exactly perfect good great fine".split())
+_MORE_YES = frozenset("right exactly perfect good great fine yes".split())
+_ALL = ("that's it", "that's all", "that is it", "that is all")
+_AROUND_YES = frozenset("that's that is all it it's".split())
 _NO_START = re.compile(r"^(?:um |uh |oh |well )*(?:no|nope|nah|wrong|incorrect|not (?:quite|right|correct))\b|"
                        r"\b(?:that's|that is|it's|it is) (?:wrong|not (?:right|correct)|incorrect)\b")  # fmt: skip
 
@@ -83,13 +85,10 @@ def is_filler(text: str) -> bool:
 
 def agreement(text: str) -> Literal["yes", "no", "unclear"]:
     """The reply to "Is that right?". "No" may be followed by more."""
-    plain = re.sub(r"\b(?:sir|madam|ma'am|miss)\b", "", _plain(text))
+    plain = with_plain_yes(re.sub(r"\b(?:sir|madam|ma'am|miss)\b", "", _plain(text)))
     reply = reply_to_question(plain)
-    if (
-        reply == "unclear"
-        and plain
-        and set(plain.split()) <= _MORE_YES | {"that's", "that", "is", "all", "it", "yes", "it's"}
-    ):
+    words = set(plain.split())
+    if reply == "unclear" and (plain in _ALL or (words & _MORE_YES and words <= _MORE_YES | _AROUND_YES)):
         return "yes"
     if reply != "yes" and _NO_START.search(plain):
         return "no"

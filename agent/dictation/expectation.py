@@ -1,9 +1,12 @@
 """What a dictation will probably be once it is cleaned up. The language model's tokens are drafted from it, so it
-decides how soon the text is ready, never what it says."""
+decides how soon the text is ready, never what it says.
+
+A draft goes on where the text has left words of it out, so a word too many costs less here than one that is missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _ORDINALS = tuple(
     zip(
@@ -18,10 +21,14 @@ _COUNTED = ("number", "step", "point", "item")
 """Words before "one" and "two" where these number an item."""
 
 _NEXT = frozenset("then next finally lastly last".split())
-"""Begin an item after the first one, as "after that" does."""
+"""Words that begin an item after the first one."""
 
-_NO_PAUSE_AFTER = frozenset("a an the this my your our to of in on at for with and or but we'll i'll i we".split())
+_NO_PAUSE_AFTER = frozenset(
+    "a an the this my your our to of in on at for with and or but we'll i'll i we".split()
+)  # fmt: skip
 """Words after which a comma is left of a hesitation."""
+
+_ENDS = (".", "?", "!")
 
 _REPEATED = 4
 """Words that a speaker repeats at once, at most: "Can we, can we meet"."""
@@ -35,23 +42,23 @@ def expected_text(said: str) -> str:
 
 
 def _without_asides(words: Sequence[str]) -> list[str]:
-    kept, rest = list[str](), list(words)
-    while rest:
-        is_aside = [_plain(word) for word in rest[:2]] == ["you", "know"]
-        if is_aside and (not kept or kept[-1].endswith(",") or rest[1].endswith(",")):
+    kept, place = list[str](), 0
+    while place < len(words):
+        is_aside = [_plain(word) for word in words[place : place + 2]] == ["you", "know"]
+        if is_aside and (words[place + 1].endswith(",") or (kept and kept[-1].endswith(","))):
             if kept:
-                kept[-1] = kept[-1].rstrip(",") + ("." if rest[1][-1] in ".?!" else "")
-            del rest[:2]
+                kept[-1] = kept[-1].rstrip(",") + ("." if words[place + 1].endswith(_ENDS) else "")
+            place += 2
         else:
-            kept.append(rest.pop(0))
+            kept.append(words[place])
+            place += 1
     return kept
 
 
 def _without_repetitions(words: Sequence[str]) -> list[str]:
     kept, place = list(words), 0
     while place < len(kept):
-        plain = [_plain(word) for word in kept[place : place + 2 * _REPEATED]]
-        length = next((n for n in range(_REPEATED, 0, -1) if plain[:n] == plain[n : 2 * n]), 0)
+        length = next((n for n in range(_REPEATED, 0, -1) if _is_repeated(kept[place : place + 2 * n])), 0)
         if length:
             if kept[place][0].isupper():
                 kept[place + length] = _capital(kept[place + length])
@@ -61,49 +68,65 @@ def _without_repetitions(words: Sequence[str]) -> list[str]:
     return kept
 
 
+def _is_repeated(words: Sequence[str]) -> bool:
+    """Whether the second half repeats the first one. "555 555" and "It was fine. It was" are meant."""
+    middle, plain = len(words) // 2, [_plain(word) for word in words]
+    if plain[:middle] != plain[middle:] or any(word.endswith(_ENDS) for word in words[:middle]):
+        return False
+    return all(word.isascii() and word and not word.isdigit() for word in plain)
+
+
 def _numbered(words: Sequence[str]) -> str:
     """The list of "first … second …" or "number one … number two …"; empty if there is none."""
-    starts = list[tuple[int, int]]()
-    """Where an item's number begins, and where the item does."""
-    for place in range(len(words)):
-        follows_pause = place == 0 or words[place - 1][-1] in ",.:;?!"
-        if follows_pause and (length := _marker_length(words[place : place + 3], len(starts))):
-            starts.append((place, place + length))
-    if len(starts) < 2:
+    markers = list(_markers(words))
+    if len(markers) < 2:
         return ""
-    ends = [begins for begins, _ in starts[1:]] + [len(words)]
-    items = [" ".join(words[begins:end]).rstrip(" ,;") for (_, begins), end in zip(starts, ends, strict=True)]
-    lines = [f"{number}. {_capital(item)}{'' if item[-1:] in '.?!' else '.'}" for number, item in enumerate(items, 1)]
-    return _list(words[: starts[0][0]], lines)
+    ends = [place for place, _ in markers[1:]] + [len(words)]
+    items = [" ".join(words[place + n : end]).rstrip(" ,;") for (place, n), end in zip(markers, ends, strict=True)]
+    if not all(items):
+        return ""
+    lines = [f"{number}. {_capital(one)}{'' if one.endswith(_ENDS) else '.'}" for number, one in enumerate(items, 1)]
+    return _list(words[: markers[0][0]], lines)
+
+
+def _markers(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the words begin that number an item, and how many these are."""
+    count = 0
+    for place, word in enumerate(words):
+        follows_pause = place == 0 or words[place - 1][-1] in ",.:;?!"
+        if not follows_pause or count == len(_ORDINALS):
+            continue
+        joint = 1 if _plain(word) == "and" else 0
+        if length := _marker_length(words[place + joint : place + joint + 2], count):
+            yield place, joint + length
+            count += 1
 
 
 def _marker_length(words: Sequence[str], count: int) -> int:
-    """How many of these words number an item, after `count` other ones; 0 if they do not."""
-    if count == len(_ORDINALS):
-        return 0
-    joint = int(_plain(words[0]) == "and")
-    first, second = [*map(_plain, words[joint:]), "", ""][:2]
+    """How many of these two words number an item, after `count` other ones; 0 if they do not."""
+    first, second = (_plain(word) for word in [*words, "", ""][:2])
     ordinal, adverb, *numbers = _ORDINALS[count]
-    if (first in _COUNTED and second in numbers) or (first == ordinal and second in ("one", "item")):
-        return joint + 2
-    if first in (ordinal, adverb) or (first in numbers and words[joint].endswith((",", ":"))):
-        return joint + 1
-    if count and (first in _NEXT or (first, second) == ("after", "that")):
-        return joint + (2 if second in ("that", "item") else 1)
-    return 0
+    pairs = [(ordinal, "one"), (ordinal, "item"), *((counted, number) for counted in _COUNTED for number in numbers)]
+    if (first, second) in pairs or (count and (first, second) in (("after", "that"), ("next", "item"))):
+        return 2
+    is_alone = first in (ordinal, adverb) or (count and first in _NEXT)
+    return 1 if is_alone or (first in numbers and words[0].endswith((",", ":"))) else 0
 
 
 def _bulleted(words: Sequence[str]) -> str:
     """The list of what follows a colon, between commas; empty if there is none."""
     colon = next((place for place, word in enumerate(words) if word.endswith(":")), len(words))
     items = [item.removeprefix("and ") for item in " ".join(words[colon + 1 :]).split(", ") if item != "and"]
-    if len(items) < 2:
+    if len(items) < 2 or not all(items) or any(word.endswith(_ENDS) for word in words[colon + 1 : -1]):
         return ""
     return _list(words[: colon + 1], [f"- {_capital(item.rstrip('.'))}" for item in items])
 
 
 def _list(lead: Sequence[str], lines: Sequence[str]) -> str:
-    return "\n".join([f"{' '.join(lead).rstrip(' ,.:;')}:", *lines] if lead else lines)
+    before = " ".join(lead)
+    if before and not before.endswith(("?", "!")):
+        before = f"{before.rstrip(' ,.:;')}:"
+    return "\n".join([before, *lines] if before else lines)
 
 
 def _capital(text: str) -> str:

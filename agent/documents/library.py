@@ -161,7 +161,7 @@ class Library:
 
     def find(self, name: str) -> Folder:
         """The folder of this name or path. Raises ValueError if there is none."""
-        path = Path(os.path.expanduser(name))
+        path = Path(os.path.expanduser(name))  # Path.expanduser fails for unknown users
         for folder in self.folders():
             if folder.name == name or (path.exists() and folder.path == path.resolve()):
                 return folder
@@ -177,7 +177,7 @@ class Library:
             OSError: there is no such folder.
             ValueError: the name is taken by another folder, or it lies in another one.
         """
-        path = Path(os.path.expanduser(path)).resolve()
+        path = Path(os.path.expanduser(path)).resolve()  # as in `find`
         if not path.exists():
             raise OSError(f"there is no folder {path}: check the path")
         for folder in self.folders():

@@ -68,13 +68,13 @@ def _number_length(text: str, start: int) -> int:
 def _is_close(value: Fraction, right: str) -> bool:
     digits = right.strip(" $").rstrip(".,").replace(",", "")
     try:
-        written = Fraction(digits)
+        said = Fraction(digits)
     except ValueError:
         return True
     decimals = len(digits.partition(".")[2])
     if value.denominator == 1 and not decimals:
-        return written == value
-    return abs(value - written) < Fraction(1, 10**decimals)
+        return said == value
+    return abs(value - said) < Fraction(1, 10**decimals)
 
 
 def written(value: Fraction) -> str:

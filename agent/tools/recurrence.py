@@ -40,24 +40,25 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     Raises:
         ValueError: it is not understood, has passed, or is more than a year ahead.
     """
-    clock, past_midnight = read_clock(clock_text) if clock_text else _DEFAULT, False
+    clock = read_clock(clock_text) if clock_text else _DEFAULT
+    past_midnight = False
     if match := _PART_OF_DAY.fullmatch(day_text.strip().lower()):
         day_text = match["day"] or "today"
         if not clock_text:
             clock = Clock(60 * _HOURS[match["part"]])
-        elif "night" in match["part"] and _hour_of_night(clock) < _EARLIEST:
-            clock, past_midnight = Clock(_hour_of_night(clock)), True
+        elif "night" in match["part"] and (minutes := clock.minutes % (1440 if clock.certain else 720)) < _EARLIEST:
+            clock, past_midnight = Clock(minutes), True
         elif match["part"] == "morning":
             clock = Clock(clock.minutes % 720)
         elif not clock.certain and clock.minutes < 720:
             clock = Clock(clock.minutes + 720)
     day = _ENGLISH.named_date(day_text, now) if day_text else None
-    if day is not None and past_midnight and not (day == now.date() and 60 * now.hour < _EARLIEST):
-        day += timedelta(days=1)  # "tomorrow night at one"
     moment = datetime.combine(day or now.date(), time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
     gets_up = morning and clock.minutes >= _EARLIEST
     if not clock.certain and not gets_up and not _is_morning(clock, day, now):
         moment += timedelta(hours=12)
+    if past_midnight and (day != now.date() or moment <= now):
+        moment += timedelta(days=1)  # "tomorrow night at one"
     if day is None:
         while moment <= now or not falls_on(moment.date(), repeat):
             moment += timedelta(days=1)
@@ -66,11 +67,6 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     if moment - now > _MAX_AHEAD:
         raise ValueError("More than a year ahead is too far.")
     return moment
-
-
-def _hour_of_night(clock: Clock) -> int:
-    """The minutes since midnight that "2:00 tonight" and "12:00 tonight" mean."""
-    return clock.minutes if clock.certain else clock.minutes % 720
 
 
 def _is_morning(clock: Clock, day: date | None, now: datetime) -> bool:

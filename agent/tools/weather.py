@@ -135,8 +135,12 @@ class Weather:
 
 def _day(text: str, days: list[date]) -> int | None:
     """Which of the days a text names, today if none; None for one that is not among them."""
-    plain = text.strip().lower().removeprefix("this ").removesuffix(" morning").removesuffix(" afternoon")
-    plain = plain.removesuffix(" evening").removesuffix(" night").replace("weekend", "saturday")
+    plain = text.strip(" ,").lower()
+    for before in ("on ", "this "):
+        plain = plain.removeprefix(before)
+    for part in (" morning", " afternoon", " evening", " night"):
+        plain = plain.removesuffix(part)
+    plain = plain.replace("weekend", "saturday")
     if plain in ("", "now", "today", "tonight", "morning", "afternoon", "evening", "night", "week"):
         return 0
     try:

@@ -24,7 +24,7 @@ from model.checkpoint.architectures import (
     diffusion_config,
     uses_sliding_window,
 )
-from model.checkpoint.gguf import BadModelFile, GGUFFile, StoredBlocks
+from model.checkpoint.gguf import BadModelFile, GGUFFile, StoredBlocks, split_parts
 from model.checkpoint.rope import RopeParameters, rope_from_config, rotary_frequencies
 from model.checkpoint.tokenizer import TextTokenizer
 
@@ -433,3 +433,8 @@ class SafetensorsCheckpoint:
 
 Checkpoint = GGUFCheckpoint | SafetensorsCheckpoint
 """An open checkpoint."""
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The files that hold the weights of a checkpoint: a GGUF file or its parts, or the safetensors of a folder."""
+    return sorted(path.glob("*.safetensors")) if path.is_dir() else split_parts(path)

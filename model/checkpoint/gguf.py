@@ -262,8 +262,3 @@ def split_parts(path: Path) -> list[Path]:
     if match is None:
         return [path]
     return [path.with_name(f"{match[1]}-{n:05}-of-{match[2]}.gguf") for n in range(1, int(match[2]) + 1)]
-
-
-def weight_files(path: Path) -> list[Path]:
-    """The files that hold the weights of a checkpoint: a GGUF file or its parts, or the safetensors of a folder."""
-    return sorted(path.glob("*.safetensors")) if path.is_dir() else split_parts(path)

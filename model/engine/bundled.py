@@ -13,8 +13,8 @@ from typing import TypeVar
 from safetensors import SafetensorError, safe_open
 
 from model.checkpoint.bound_file import stated_base
-from model.checkpoint.checkpoint import DecoderConfig
-from model.checkpoint.gguf import BadModelFile, weight_files
+from model.checkpoint.checkpoint import DecoderConfig, weight_files
+from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tuned import tuned_from
 from model.hub.store import verified_checksum
 

@@ -66,7 +66,7 @@ class ComputedFiles:
         return cache_folder() / self.kind / _digest(key, b"").hex()[:24]
 
     def _delete_oldest(self) -> None:
-        files = []
+        files = list[tuple[Path, os.stat_result]]()
         for path in (cache_folder() / self.kind).iterdir():
             with suppress(FileNotFoundError):  # another process has just deleted it
                 files.append((path, path.stat()))

@@ -185,6 +185,16 @@ class ApiKeys:
         stored = self._store.all_keys() if self._store is not None else []
         return {key.name for key in (*self._chosen.values(), *stored)}
 
+    def active_names(self) -> set[str]:
+        """Of all keys that are accepted. While the store cannot be read, of those of the command line."""
+        names = {key.name for key in self._chosen.values()}
+        try:
+            stored = self._store.all_keys() if self._store is not None else []
+        except sqlite3.Error as error:
+            _log.error("the file of API keys cannot be read (%s)", error)
+            return names
+        return names | {key.name for key in stored if key.revoked_at is None}
+
     def find(self, offered: Iterable[str]) -> ApiKey | None:
         """The active key that a client offered. No key is found while the store cannot be read."""
         hashes = [digest(secret) for secret in offered]

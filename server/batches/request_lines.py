@@ -21,6 +21,9 @@ MAX_ERRORS = 100
 _UNAVAILABLE = ("stream", "diffusing", "background")
 """What a request of a batch cannot ask for: nobody listens."""
 
+_OFF = frozenset("none false 0 no off n f".split())
+"""What the endpoints read as no, if it is given at all."""
+
 
 class BatchLine(StrictModel):
     """One request."""
@@ -71,7 +74,7 @@ def _error(text: bytes, endpoint: str, seen: set[str]) -> tuple[str, str, str | 
     if line.url != endpoint:
         return "mismatched_endpoint", f"the url is {line.url!r}, and the endpoint of the batch {endpoint!r}", "url"
     for name in _UNAVAILABLE:
-        if line.body.get(name) not in (None, False):
+        if str(line.body.get(name)).lower() not in _OFF:
             return "invalid_value", f"a request of a batch cannot have {name!r}", f"body.{name}"
     if line.custom_id in seen:
         return "duplicate_custom_id", f"two lines have the custom_id {line.custom_id!r}", "custom_id"

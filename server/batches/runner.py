@@ -114,9 +114,8 @@ class BatchRunner:
         if now >= self._tidied_at + _TIDY_INTERVAL_S:
             self._tidied_at = now
             await self._tidy()
-        owners, keys = await store.call(store.owners), self._admission.keys
-        known = [owner for owner in owners if owner == NO_KEY or keys.current(ApiKey(owner)) is not None]
-        batches = {batch.id: batch for batch in await store.call(store.claim, self._name, _LEASE_S, known)}
+        owners = [NO_KEY, *self._admission.keys.active_names()]
+        batches = {batch.id: batch for batch in await store.call(store.claim, self._name, _LEASE_S, owners)}
         for name in self._works.keys() - batches.keys():
             await self._stop(name)
         for batch in batches.values():
@@ -134,8 +133,8 @@ class BatchRunner:
         self._turns.extend(name for name in self._works if name not in self._turns)
 
     async def _tidy(self) -> None:
-        """Delete what has expired, and what belongs to keys that were revoked. Those of a key that only another server
-        of this folder knows, or the next start, wait for it."""
+        """Delete what has expired, and what belongs to keys that were revoked. Data of keys that this
+        server does not know are kept: another server of the folder may know them."""
         store = self._store
         await store.call(store.purge)
         for owner in self._admission.keys.revoked().intersection(await store.call(store.owners)):

@@ -171,7 +171,7 @@ class Responses(TextEndpoint):
             messages += self._find(body.previous_response_id, owner).messages
         messages += [Message("user", body.input)] if isinstance(body.input, str) else _messages(body.input)
         if not messages:
-            raise APIError(400, "the input has no messages", "input")
+            raise APIError(400, "the input has no messages: it needs one", "input")
         return messages
 
     def _store(self, response: dict[str, Any], messages: Sequence[Message], owner: str) -> None:

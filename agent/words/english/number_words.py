@@ -23,7 +23,8 @@ _SINGULARS = {
     "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
     "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "kilocalories": "kilocalorie",
     "buses": "bus", "lunches": "lunch", "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench",
-    "species": "species", "series": "series", "lenses": "lens", "heroes": "hero", "echoes": "echo", "gases": "gas",
+    "species": "species", "series": "series", "lens": "lens", "lenses": "lens", "gas": "gas",
+    "gases": "gas", "heroes": "hero", "echoes": "echo",
 }  # fmt: skip
 
 

@@ -21,10 +21,13 @@ _PAST = re.compile(
     r"\b(half|(?:a )?quarter|[a-z]+(?: [a-z]+)?|\d+)(?: minutes?)? (past|after|to|before|till|of) ([a-z]+|\d+)\b"
 )
 _CLOCK = re.compile(
-    r"\b(?:a )?(half|quarter) (past|after|to) (\d{1,2})\b(?! (?:minutes?|hours?|percent))", re.IGNORECASE
+    r"(?:(?<!and )\ba |(?<!\ba )\b)(half|quarter) (past|after|to) (\d{1,2})\b(?! (?:minutes?|hours?|percent))",
+    re.IGNORECASE,
 )
 _O_CLOCK = re.compile(r"\b(\d{1,2})(:00)? ?o'? ?clock\b", re.IGNORECASE)
-_AND_PART = re.compile(r"\b(\d+)(?<!00) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE)
+_AND_PART = re.compile(
+    r"(?<![:.])\b(\d+)(?<!00) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE
+)
 _MERIDIEM = re.compile(r"\b(\d{1,2}(?::\d\d)?) ?([ap])\.? ?m\b\.?", re.IGNORECASE)
 _LENGTH = re.compile(
     r"\b(an?|\d+) (hour|minute|day|week|month|year)s? and (?:an? )?(half|quarter|three quarters|3 quarters)\b(?! of)",

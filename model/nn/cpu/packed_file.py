@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model.checkpoint.gguf import weight_files
+from model.checkpoint.checkpoint import weight_files
 from model.hub.store import cache_folder, write_atomically
 from model.nn.cpu.block_formats import FORMATS, LINE, Bytes, PackedMatrix, packed_bytes
 

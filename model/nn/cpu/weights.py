@@ -41,9 +41,8 @@ class PackedWeights:
         self._slab: Bytes = aligned(0)
         self._packed: dict[str, PackedMatrix] = {}
         self._file: PackedFile | None = None
-        self._is_complete = False
         try:
-            self._file, self._is_complete = PackedFile(self._path), True
+            self._file = PackedFile(self._path)
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
@@ -80,7 +79,7 @@ class PackedWeights:
 
     def _give_up(self, error: Exception) -> None:
         _log.warning("%s is damaged (%s); repacking the weights", self._path, error)
-        self._file, self._is_complete = None, False
+        self._file = None
 
     def _room(self, size: int) -> Bytes:
         """Zero bytes for a matrix, at an address that is a multiple of 64."""
@@ -103,7 +102,7 @@ class PackedWeights:
 
     def save(self) -> None:
         """Write what was packed. On a full or read-only disk this only logs a warning; the next start is slow."""
-        if self._is_complete or sum(one.packed.nbytes for one in self._packed.values()) < _MIN_CACHED_BYTES:
+        if self._file is not None or sum(one.packed.nbytes for one in self._packed.values()) < _MIN_CACHED_BYTES:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

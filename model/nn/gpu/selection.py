@@ -66,7 +66,8 @@ def select_pass(
         also: other shapes that they must be right for.
     """
     if operations is None:
-        decoder.expand_weights()
+        if adapter is not None:
+            decoder.expand_weights()  # only float weights are stacked with an adapter's
         return MaskedPass(decoder, adapter, shape)
     try:
         kernels = FusedPass(decoder, adapter, shape, operations)

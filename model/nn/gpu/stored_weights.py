@@ -24,7 +24,8 @@ _log = logging.getLogger("rejoinder.model")
 Expansion = Callable[[BlockMatrix, Tensor], None]
 """Expands weights to a matrix [outputs, inputs]."""
 
-_TRIAL_ROWS = 64
+_TRIAL_ROWS, _TRIAL_BLOCKS = 64, 2
+"""Of the matrices with which the kernel is tried."""
 
 
 class StoredLinear:
@@ -84,11 +85,11 @@ def stored_weight(
         matrices.append(BlockMatrix.of(FORMATS[run[0].format], rows, run[0].shape[1], device))
         for one in run:
             one.release()
-    return BlockWeight(tuple(matrices), dtype, _expansion(device))
+    return BlockWeight(tuple(matrices), dtype, _expansion(device, dtype))
 
 
 @cache
-def _expansion(device: torch.device) -> Expansion | None:
+def _expansion(device: torch.device, dtype: torch.dtype) -> Expansion | None:
     """The kernel that expands weights on a device; None where plain PyTorch does: without Triton, with
     `REJOINDER_TRITON=0`, and where the kernel fails."""
     if device.type != "cuda" or os.environ.get("REJOINDER_TRITON") == "0":
@@ -97,20 +98,22 @@ def _expansion(device: torch.device) -> Expansion | None:
         from model.nn.gpu.block_launches import expand
     except ImportError:
         return None
-    return expand if _is_right(expand, device) else None
+    return expand if _is_right(expand, device, dtype) else None
 
 
-def _is_right(expand: Expansion, device: torch.device) -> bool:
-    """Whether a kernel expands a small matrix as plain PyTorch does. Without a C compiler, none can be launched."""
-    stored = np.random.default_rng(0).integers(0, 60, (_TRIAL_ROWS, FORMATS["Q8_0"].stored_bytes), np.uint8)
-    trial = BlockMatrix.of(FORMATS["Q8_0"], stored, BLOCK, device)
-    out = torch.empty(_TRIAL_ROWS, BLOCK, dtype=torch.float32, device=device)
+def _is_right(expand: Expansion, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a kernel expands small matrices as plain PyTorch does."""
+    draw, problem = np.random.default_rng(0), ""
     try:
-        expand(trial, out)
-        if torch.allclose(out, trial.expanded(0, _TRIAL_ROWS), rtol=0.01):
-            return True
-        problem = "it expands weights wrongly"
-    except Exception as error:  # of Triton, its compiler or the driver
+        for form in (FORMATS["Q8_0"], FORMATS["Q4_K"]):
+            stored = draw.integers(0, 60, (_TRIAL_ROWS, _TRIAL_BLOCKS * form.stored_bytes), np.uint8)
+            trial = BlockMatrix.of(form, stored, _TRIAL_BLOCKS * form.stored_block, device)
+            out = torch.empty(len(stored), trial.inputs, dtype=dtype, device=device)
+            expand(trial, out)
+            if not torch.allclose(out, trial.expanded(0, len(stored)).to(dtype), rtol=0.02, atol=1e-3):
+                problem = f"it expands {form.name} wrongly"
+    except Exception as error:  # of Triton, its compiler (a C compiler may be missing) or the driver
         problem = first_line(error)
-    _log.warning("the Triton kernel that expands weights cannot be used here (%s)", problem)
-    return False
+    if problem:
+        _log.warning("the Triton kernel that expands weights cannot be used here (%s)", problem)
+    return not problem

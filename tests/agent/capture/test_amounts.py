@@ -23,6 +23,8 @@ AMOUNT = Amount(most=Decimal(10_000_000))
         ("twelve hundred", "1200.00"),
         ("two and a half thousand dollars", "2500.00"),
         ("one point five thousand dollars", "1500.00"),
+        ("1.25 thousand", "1250.00"),
+        ("12.5", "12.50"),
         ("$1,200", "1200.00"),
         ("two and a half dollars", "2.50"),
         ("two point five", "2.50"),
@@ -34,6 +36,10 @@ def test_amounts(text: str, value: str) -> None:
     entry = AMOUNT.hear(text, None)
     assert entry is not None
     assert AMOUNT.to_json(AMOUNT.value(entry)) == value
+
+
+def test_a_part_of_a_million_is_asked_for_again() -> None:
+    assert AMOUNT.hear("point five million", None) is None
 
 
 def test_the_cents_are_corrected_alone() -> None:

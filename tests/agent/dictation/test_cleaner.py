@@ -46,7 +46,9 @@ def cleaner(*words: str) -> tuple[DictationCleaner, FakeLanguageModel]:
 
 async def test_the_raw_words_remain_where_something_was_invented() -> None:
     raw = "Call Anna on Monday, no, on Tuesday."
-    clean = await cleaner("Call Anna", " on Tuesday.")[0].clean(raw)
+    clean_up, model = cleaner("Call Anna", " on Tuesday.")
+    clean = await clean_up.clean(raw)
+    assert model.asked[0].prediction == raw
     assert (clean.text, clean.raw, clean.objection) == ("Call Anna on Tuesday.", raw, "")
     invented = await cleaner("Call Anna", " on Wednesday.")[0].clean(raw)
     assert (invented.text, invented.raw, invented.objection) == (raw, raw, "'wednesday' was not said")

@@ -44,6 +44,22 @@ def test_an_alarm_is_due_at_the_next_such_time(clock: str, day: str, repeat: str
 
 
 @pytest.mark.parametrize(
+    ("now", "clock", "due"),
+    [
+        ("00:30", "2:00", "Sun 22 02:00"),
+        ("00:30", "12:00", "Mon 23 00:00"),
+        ("00:30", "midnight", "Mon 23 00:00"),
+        ("04:30", "1:00", "Mon 23 01:00"),
+        ("04:30", "8", "Sun 22 20:00"),
+    ],
+)
+def test_tonight_after_midnight_is_this_night_or_the_next(now: str, clock: str, due: str) -> None:
+    hour, minute = map(int, now.split(":"))
+    moment = first_due(clock, "tonight", "", NOW.replace(hour=hour, minute=minute), morning=True)
+    assert f"{moment:%a %d %H:%M}" == due
+
+
+@pytest.mark.parametrize(
     ("clock", "day", "message"),
     [
         ("2 pm", "today", "already passed"), ("7:00", "yesterday", "already passed"), ("7:00", "2028-01-01", "too far"),

@@ -49,7 +49,8 @@ NO_FORECAST = "I only know the weather of the next 7 days."
 @pytest.mark.parametrize(
     ("day", "expected"),
     [
-        ("", TODAY), ("today", TODAY), ("tonight", TODAY), ("this afternoon", TODAY), ("sunday", TODAY),
+        ("", TODAY), ("today", TODAY), ("tonight", TODAY), ("this afternoon", TODAY),
+        ("sunday", TODAY), ("on Sunday,", TODAY),
         (
             "tomorrow morning",
             "Tomorrow in Oslo: light rain, between 0 and 3 degrees, and the chance of rain is 55 percent.",

@@ -50,13 +50,14 @@ def test_a_name_belongs_to_one_key_even_after_it_was_revoked(tmp_path: Path) -> 
 
 
 def test_keys_of_the_command_line_work_next_to_a_store(tmp_path: Path) -> None:
-    keys = ApiKeys(["chosen"], KeyStore(tmp_path / "keys.sqlite"))
+    keys = ApiKeys(["chosen"], KeyStore(tmp_path / "keys.sqlite"), "of this start")
     assert keys.required
     found = keys.find(["chosen"])
     assert found is not None
     assert found.name.startswith("option-") and "chosen" not in found.name
     assert not found.admin
-    assert keys.current(ApiKey(found.name)) == found
+    assert keys.current(ApiKey("start")) == ApiKey("start", admin=True)  # a call's ticket has the name alone
+    assert keys.active_names() == {found.name, "start"}
     assert keys.find([]) is None
     assert keys.find(["\udcff"]) is None  # not UTF-8
 

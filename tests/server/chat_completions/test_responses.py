@@ -91,7 +91,7 @@ def test_bad_items_get_a_sentence(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="'call_id' and 'output'"):
         client.responses.create(model="tiny", input=[{"type": "function_call_output"}])  # type: ignore[list-item, typeddict-item]
     with pytest.raises(openai.BadRequestError, match="has no messages"):
-        client.responses.create(model="tiny", input=[], text={"verbosity": "low"})
+        client.responses.create(model="tiny", input=[], text={"verbosity": "low"})  # is written into the newest
 
 
 def test_the_most_calls_of_a_response_are_at_least_one(client: OpenAI) -> None:

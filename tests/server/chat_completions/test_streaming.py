@@ -10,6 +10,7 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 
 from server.chat_completions.streaming import event_stream
+from tests.real_time import HANG_S
 
 
 async def test_a_client_that_hangs_up_before_the_first_event_ends_the_work() -> None:
@@ -27,5 +28,6 @@ async def test_a_client_that_hangs_up_before_the_first_event_ends_the_work() -> 
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientDisconnect):
-        await event_stream(Request({"type": "http"}, receive), thinking())
+        async with asyncio.timeout(HANG_S):
+            await event_stream(Request({"type": "http"}, receive), thinking())
     assert ended

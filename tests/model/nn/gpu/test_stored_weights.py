@@ -81,6 +81,6 @@ def test_a_kernel_that_fails_or_is_wrong_does_not_expand_weights(caplog: pytest.
     def failing(matrix: BlockMatrix, out: torch.Tensor) -> None:
         raise RuntimeError("Failed to find C compiler")
 
-    assert stored_weights._is_right(right, CPU) and not caplog.text
-    assert not stored_weights._is_right(wrong, CPU) and "expands weights wrongly" in caplog.text
-    assert not stored_weights._is_right(failing, CPU) and "C compiler" in caplog.text
+    assert stored_weights._is_right(right, CPU, torch.bfloat16) and not caplog.text
+    assert not stored_weights._is_right(wrong, CPU, torch.bfloat16) and "expands Q4_K wrongly" in caplog.text
+    assert not stored_weights._is_right(failing, CPU, torch.bfloat16) and "C compiler" in caplog.text
