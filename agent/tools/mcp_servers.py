@@ -110,7 +110,7 @@ def read_mcp_config(path: Path) -> dict[str, McpServerConfig]:
         ValueError: the file cannot be read. The message names the file and the field.
     """
     try:
-        config = _McpConfig.model_validate(json.loads(path.expanduser().read_text(encoding="utf-8")))
+        config = _McpConfig.model_validate(json.loads(Path(os.path.expanduser(path)).read_text(encoding="utf-8")))
     except OSError as error:
         raise ValueError(f"cannot read the MCP configuration {path} ({error.strerror})") from None
     except json.JSONDecodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -18,7 +19,7 @@ def load_tool_file(path: Path) -> list[ServerTool]:
     Raises:
         ValueError: the file cannot be imported, or a function in it cannot be a tool. The message names file and line.
     """
-    path = path.expanduser().absolute()
+    path = Path(os.path.expanduser(path)).absolute()
     if not path.is_file():
         raise ValueError(f"there is no file of tools at {path}")
     name = f"rejoinder_tools_{path.stem}"

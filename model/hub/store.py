@@ -58,7 +58,7 @@ class ModelStore:
         Raises:
             ModelUnavailable: there is no such model, a checksum is wrong, the disk is full, or no source has it.
         """
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))
         if path.exists():
             return path
         if os.sep in name or path.suffix in (".gguf", ".safetensors", ".onnx", ".bin"):

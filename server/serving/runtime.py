@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ def locate_model(name: str, console: Console, family: str | None = None, kind: c
         ModelUnavailable: there is no such model, or it cannot be obtained.
         BadModelFile: the architecture of a hub model is not supported, or the model is of another kind.
     """
-    reference = None if Path(name).expanduser().exists() else parse_reference(name)
+    reference = None if os.path.exists(os.path.expanduser(name)) else parse_reference(name)
     with progress_bars(console) as report:
         if reference is not None:
             path = hub_models(family, kind).locate(reference, report)
