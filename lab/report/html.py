@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -39,7 +40,8 @@ def write_page(path: Path, run: Run, others: Sequence[Run] = ()) -> None:
 
 def render_page(run: Run, others: Sequence[Run] = ()) -> str:
     """The page, which is also well-formed XML."""
-    previous = others[0] if others else None
+    previous = _comparable(run, others[0]) if others else None
+    spoken = [other for other in others if not other.metrics.from_turn_log]  # a log does not know what was cut off
     latencies = [turn.latency_ms for turn in run.measurements if turn.latency_ms is not None]
     before = [turn.latency_ms for turn in previous.measurements if turn.latency_ms is not None] if previous else []
     stages = dict.fromkeys(name for turn in run.measurements for name in turn.stages_ms if name != END_OF_TURN[0])
@@ -47,7 +49,7 @@ def render_page(run: Run, others: Sequence[Run] = ()) -> str:
         run=run,
         previous=previous,
         histogram=charts.histogram(latencies, before),
-        curve=charts.curve([("this run", run.metrics), *((_minute(other), other.metrics) for other in others)]),
+        curve=charts.curve([("this run", run.metrics), *((_minute(one), one.metrics) for one in spoken)]),
         # Slowest first, because the tail matters most.
         turns=sorted(run.measurements, key=lambda t: math.inf if t.latency_ms is None else t.latency_ms, reverse=True),
         stages=[*((stage_title(name), charts.stage_class(name)) for name in stages), ("until audible", "rest")],
@@ -57,6 +59,16 @@ def render_page(run: Run, others: Sequence[Run] = ()) -> str:
             [t.name, t.voice, t.text, t.transcript, t.response_text, _notes(t), _outcome(t)] for t in run.measurements
         ],
     )
+
+
+def _comparable(run: Run, other: Run) -> Run | None:
+    """What a run is compared with: the turns of its corpora in another run; None if that lacks one of them."""
+    own, others = ({turn.corpus for turn in one.measurements} for one in (run, other))
+    if len(own) == len(others) == 1:
+        return other
+    if not own <= others:
+        return None
+    return replace(other, measurements=[turn for turn in other.measurements if turn.corpus in own])
 
 
 def _minute(run: Run) -> str:
@@ -72,6 +84,8 @@ def _outcome(turn: Measurement) -> str:
         return "cut off"
     if turn.missed:
         return "missed"
+    if turn.unasked:
+        return "unexpected response"
     return "no response" if turn.latency_ms is None else number(turn.latency_ms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,9 +48,16 @@ def parse_limit(argument: str) -> Limit:
     if name not in _METRICS or not number:
         raise ValueError(f"--limit {argument}: a limit looks like p95=1000; the metrics are {', '.join(_METRICS)}")
     try:
-        return Limit(name, float(number))
+        maximum = float(number)
+        if math.isfinite(maximum):
+            return Limit(name, maximum)
     except ValueError:
-        raise ValueError(f"--limit {argument}: {number!r} is not a number") from None
+        pass
+    raise ValueError(f"--limit {argument}: {number!r} is not a number")
+
+
+def _written(value: float) -> str:
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def exceeded_limits(limits: list[Limit], metrics: ReportMetrics) -> list[str]:
@@ -60,7 +68,7 @@ def exceeded_limits(limits: list[Limit], metrics: ReportMetrics) -> list[str]:
         title, unit, read = _METRICS[limit.name]
         value = read(metrics)
         if value is not None and value > limit.maximum:
-            messages.append(f"{title} is {value:.4g}{unit}, above the limit of {limit.maximum:g}{unit}")
+            messages.append(f"{title} is {_written(value)}{unit}, above the limit of {limit.maximum:g}{unit}")
         elif value is None and limit.name != "barge_in_stop_p95":
             messages.append(f"{title} was not measured and does not meet its limit of {limit.maximum:g}{unit}")
     return messages

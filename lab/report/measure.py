@@ -191,6 +191,13 @@ _TURN_EVENT_KEYS = {
 """Fields of a measurement that come from an optional field of the `rejoinder.turn` event."""
 
 
+RESPONSE_TIMEOUT_S = 15.0
+"""A turn without an audible response for so long after the user's last sample is missed."""
+
+UNKNOWN = "unknown"
+"""Status of a response whose end only its silence shows: a call without marks does not tell a stop from an end."""
+
+
 def turn_event_fields(event: dict[str, Any]) -> dict[str, Any]:
     """The optional fields of a `rejoinder.turn` event, under the names that `Measurement` uses."""
     return {name: event[key] for name, key in _TURN_EVENT_KEYS.items() if key in event}
@@ -203,7 +210,10 @@ def measure(observation: TurnObservation) -> Measurement:
     response_expected = turn.expected == "answer"
     cut_off = response_expected and first is not None and first.arrived < observation.speech_end
     audible = None if cut_off or not response_expected else player.first_audible(observation.speech_end)
-    response_id = None if first is None or cut_off else first.response_id
+    if audible is not None and audible > min(observation.measured_until, observation.speech_end + RESPONSE_TIMEOUT_S):
+        audible = None  # it came while the client silenced the server
+    missed = response_expected and not cut_off and audible is None
+    response_id = None if first is None or cut_off or missed else first.response_id
     event = observation.turn_events.get(response_id or "", {})
     underruns = _underruns(observation)
     stop, sent = _barge_in(observation) if turn.overlap is not None and turn.overlap.interrupts else (None, None)
@@ -217,11 +227,12 @@ def measure(observation: TurnObservation) -> Measurement:
         turn.expected,
         latency_ms=_ms(audible, observation.speech_end),
         first_audio_ms=_ms(
-            None if cut_off or first is None or not response_expected else first.arrived, observation.speech_end
+            None if cut_off or missed or first is None or not response_expected else first.arrived,
+            observation.speech_end,
         ),
         cut_off=cut_off,
         early_commit=not cut_off and any(moment < observation.speech_end for moment in observation.committed_at),
-        missed=response_expected and not cut_off and audible is None,
+        missed=missed,
         unasked=not response_expected and first is not None,
         barge_in_stop_ms=stop,
         barge_in_sent_ms=sent,
@@ -253,6 +264,8 @@ def _overlapped_response(observation: TurnObservation) -> ResponseObservation | 
     for response in observation.responses:
         last = observation.player.last_audible(response.id)
         if response.created_at < start and last is not None and last >= start:
+            if response.status == UNKNOWN:
+                return None
             ended_soon = last < start + _NATURAL_END_S
             ended_by_itself = response.status == "completed" and ended_soon and not _was_cleared(observation, response)
             return None if ended_by_itself else response
@@ -267,12 +280,14 @@ def _was_cleared(observation: TurnObservation, response: ResponseObservation) ->
 def _underruns(observation: TurnObservation) -> list[float]:
     """Seconds of each underrun before the user spoke over the response; the last one may not have ended by then."""
     until = min(observation.measured_until, observation.overlap_start or float("inf"))
-    underruns = [length for moment, length in observation.player.gaps if moment < until]
+    underruns = [min(length, until - moment) for moment, length in observation.player.gaps if moment < until]
     last = observation.player.chunks[-1] if observation.player.chunks else None
     if last is None or last.cut or last.end >= until - _OPEN_GAP_S:
         return underruns
     unfinished = any(
-        response.id == last.response_id and (response.done_at is None or response.done_at > until)
+        response.id == last.response_id
+        and (response.done_at is None or response.done_at > until)
+        and response.status != UNKNOWN
         for response in observation.responses
     )
     return [*underruns, until - last.end] if unfinished else underruns
@@ -311,15 +326,19 @@ def _backchannel(observation: TurnObservation) -> tuple[Backchannel | None, floa
         audible = player.first_audible_of(later.id)
         if later.created_at <= start or audible is None or last is None:
             continue
-        if _continues_previous_response(later, observation):
+        continues = _continues_previous_response(later, observation)
+        if continues is None:
+            return None, None
+        if continues:
             return "resumed", _ms(audible, last)
     return "broken", None
 
 
-def _continues_previous_response(response: ResponseObservation, observation: TurnObservation) -> bool:
-    """Whether a response is the rest of the previous one, not a response to the words in between. Rejoinder reports no
-    latency for a continuation, since it answers no turn; with other servers, a continuation starts mid-sentence."""
+def _continues_previous_response(response: ResponseObservation, observation: TurnObservation) -> bool | None:
+    """Whether a response is the rest of the previous one, not a response to the words in between; None if nothing shows
+    that, as in a call. Rejoinder reports no latency for a continuation, since it answers no turn; with other servers, a
+    continuation starts mid-sentence."""
     event = observation.turn_events.get(response.id)
     if event is not None:
         return event.get("latency_ms") is None
-    return response.text.lstrip()[:1].islower()
+    return response.text.lstrip()[0].islower() if response.text.strip() else None

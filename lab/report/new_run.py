@@ -102,7 +102,8 @@ def new_run(options: ReportOptions, console: Console) -> Run:
     if options.url is None:
         options = options.model_copy(update={"model": resolve_model(options).model})
     corpora = {corpus: _corpus(corpus, options, console) for corpus in dict.fromkeys(options.corpus)}
-    named = [replace(turn, corpus=_corpus_name(corpus)) for corpus, turns in corpora.items() for turn in turns]
+    names = _corpus_names(list(corpora))
+    named = [replace(turn, corpus=names[corpus]) for corpus, turns in corpora.items() for turn in turns]
     turns = select_turns(named, options.kind, options.turns, options.seed)
     try:
         measurements = asyncio.run(_measure_turns(options, turns, browser, console))
@@ -118,16 +119,19 @@ def new_run(options: ReportOptions, console: Console) -> Run:
     server += " through the page" if options.page else ""
     server += f", eagerness {options.eagerness}" if options.eagerness else ""
     server += f", {', '.join(map(str, sessions))} conversations at the same time" if sessions != [1] else ""
-    names = " and ".join(map(_corpus_name, corpora))
-    return Run.now(measurements, server=server, corpus=names, models=models, seed=options.seed)
+    titles = " and ".join(names.values())
+    return Run.now(measurements, server=server, corpus=titles, models=models, seed=options.seed)
 
 
 def _sessions(options: ReportOptions) -> list[int]:
     return sorted(set(options.sessions))
 
 
-def _corpus_name(corpus: str) -> str:
-    return f"the {corpus} corpus" if corpus in (_BUILT_IN, _HELD_OUT) else Path(corpus).absolute().name
+def _corpus_names(corpora: Sequence[str]) -> dict[str, str]:
+    """The names of corpora by how they were given: the last part of a folder's path, or all of it if two end alike."""
+    built_in = {corpus: f"the {corpus} corpus" for corpus in (_BUILT_IN, _HELD_OUT)}
+    short = {corpus: built_in.get(corpus, Path(corpus).absolute().name) for corpus in corpora}
+    return {corpus: name if [*short.values()].count(name) == 1 else corpus for corpus, name in short.items()}
 
 
 def _corpus(corpus: str, options: ReportOptions, console: Console) -> list[SpokenTurn]:
@@ -170,8 +174,9 @@ async def _measure_turns(
         task = progress.add_task("starting the server" if options.url is None else "turns", total=total)
 
         def show_turn(turn: Measurement) -> None:
-            latency = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
-            progress.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else latency}")
+            found = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
+            found = "cut off" if turn.cut_off else "unexpected response" if turn.unasked else found
+            progress.update(task, advance=1, description=f"{turn.name}: {found}")
 
         api_key = options.api_key.get_secret_value() if options.api_key is not None else None
 

@@ -17,8 +17,11 @@ from server.serving.options import ModelOptions
 _READY = re.compile(r"Ready: http://([\w.\[\]:-]+)/")
 _AUDIOSOCKET_READY = re.compile(r"AudioSocket: ([\w.\[\]:-]+),")
 
-_SECRETS = ("REJOINDER_API_KEY", "REJOINDER_PHONE_SECRET", "TWILIO_AUTH_TOKEN", "PLIVO_AUTH_TOKEN", "TELNYX_PUBLIC_KEY")
-"""Not passed to the child, which listens on this machine only."""
+_NOT_PASSED = frozenset(
+    "REJOINDER_API_KEY REJOINDER_PHONE_SECRET TWILIO_AUTH_TOKEN PLIVO_AUTH_TOKEN TELNYX_PUBLIC_KEY "
+    "CREDENTIALS_DIRECTORY REJOINDER_CONFIG REJOINDER_RECORDS".split()
+)
+"""Secrets and options of this machine's own server: the child listens on this machine only, without a turn log."""
 
 _START_TIMEOUT_S = 600.0
 """The server may have to assemble models first."""
@@ -40,7 +43,7 @@ async def own_server(options: Sequence[str], *, phone: str | None = None) -> Asy
     Raises:
         ServerUnavailable: the server did not start.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
     environment["PYTHONUNBUFFERED"] = "1"
     data = tempfile.TemporaryDirectory(prefix="rejoinder-report-")
     environment["REJOINDER_DATA"] = data.name  # without the keys of this machine

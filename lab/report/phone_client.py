@@ -15,6 +15,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosedOK
 
+from lab.report.measure import UNKNOWN
 from lab.report.realtime_client import RealtimeClient
 from lab.simulator.carriers import CARRIERS
 from lab.simulator.phone import Phone, dial
@@ -64,6 +65,8 @@ class PhoneAsRealtime:
                 self._emit("response.output_audio.delta", delta=delta, **ids)
             case "end":
                 self._end_response("completed")
+            case "silence":
+                self._end_response(UNKNOWN)
             case "clear":
                 self._emit("input_audio_buffer.speech_started")
                 self._end_response("cancelled")

@@ -19,13 +19,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from lab.report.corpus import TURNS_PER_SPEAKER, SpokenTurn
-from lab.report.measure import Measurement, ResponseObservation, TurnObservation, measure
+from lab.report.measure import RESPONSE_TIMEOUT_S, Measurement, ResponseObservation, TurnObservation, measure
 from lab.simulator.errors import ServerUnavailable
 from lab.simulator.microphone import Microphone
 from lab.simulator.player import Player
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, from_pcm16, to_pcm16
 
-RESPONSE_TIMEOUT_S = 15.0
 """A turn without an audible response for this long is missed."""
 
 UNEXPECTED_RESPONSE_S = 3.0
@@ -36,6 +35,9 @@ LISTEN_S = 1.5
 
 INTERRUPTION_TIMEOUT_S = 6.0
 """A response that has not stopped this long after an interruption will not; the client cancels it."""
+
+_STOPPED_S = 0.5
+"""Silence after which a response has stopped, and does not only lack its next chunk."""
 
 AFTER_BACKCHANNEL_S = 3.0
 """A paused response has resumed by then, or will not."""
@@ -218,7 +220,7 @@ class RealtimeClient:
         )
         self._observation = observation
         await asyncio.sleep(observation.speech_end - time.monotonic())
-        cut_off = bool(self._player.chunks)
+        cut_off = any(chunk.arrived < observation.speech_end for chunk in self._player.chunks)
         if not cut_off:
             timeout = RESPONSE_TIMEOUT_S if turn.expected == "answer" else UNEXPECTED_RESPONSE_S
             await self._wait_for(lambda: self._player.first_audible(observation.speech_end) is not None, timeout)
@@ -248,7 +250,7 @@ class RealtimeClient:
         overlap_end = start + overlap.speech_end_ms / 1000
         await asyncio.sleep(overlap_end - time.monotonic())
         if overlap.interrupts:
-            await self._wait_for(lambda: self._player.end <= time.monotonic(), INTERRUPTION_TIMEOUT_S)
+            await self._wait_for(lambda: self._player.end + _STOPPED_S <= time.monotonic(), INTERRUPTION_TIMEOUT_S)
         else:
             await asyncio.sleep(AFTER_BACKCHANNEL_S)
 

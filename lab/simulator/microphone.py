@@ -64,8 +64,7 @@ class Microphone:
             wait = due - time.monotonic()
             if wait > 0:
                 await asyncio.sleep(wait)
-            else:
-                self.max_lateness_s = max(self.max_lateness_s, -wait)
+            self.max_lateness_s = max(self.max_lateness_s, time.monotonic() - due)
             block = self._next_block()
             self._blocks_sent += 1
             await self._send(block)

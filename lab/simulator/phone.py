@@ -89,7 +89,8 @@ class Phone:
         functions: functions that the assistant has called, each with when that was reported (`time.monotonic`).
         violations: what the carrier would not have accepted.
         disconnected: set once the server has ended the call.
-        on_event: called with every event: `sound`, `end`, `clear` or `gone`.
+        on_event: called with every event: `sound`, `end` (of an utterance, by its mark), `silence` (after
+            one without a mark), `clear` or `gone`.
     """
 
     def __init__(self, carrier: Carrier, transport: Transport, network: NetworkConditions | None = None) -> None:
@@ -204,7 +205,7 @@ class Phone:
                 if name.endswith(".end"):
                     self._end_utterance("end")
             if not self._utterance_ended and now - self.player.end > _GAP_S:
-                self._end_utterance("end")
+                self._end_utterance("silence")
 
     def _end_utterance(self, kind: str) -> None:
         if not self._utterance_ended:

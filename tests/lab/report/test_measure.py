@@ -34,10 +34,11 @@ def test_a_response_is_broken_off_if_it_stops_while_nobody_speaks_and_not_if_the
         ({"s": {"latency_ms": 700.0}}, "sugar and milk.", "broken"),
         ({}, " sugar and milk.", "resumed"),
         ({}, "You are welcome.", "broken"),
+        ({}, "", None),  # a call: nothing shows whether the same response goes on
     ],
 )
 def test_a_response_that_pauses_and_continues_was_resumed(
-    turn_events: dict[str, Any], text: str, backchannel: str
+    turn_events: dict[str, Any], text: str, backchannel: str | None
 ) -> None:
     player = Player()
     player.push(1.5, "r", "i", tone(5.0))
@@ -51,6 +52,24 @@ def test_a_response_that_pauses_and_continues_was_resumed(
     turn = measure(replace(observation, turn=replace(observation.turn, overlap=overlap)))
     pause_ms = pytest.approx(1100, abs=1) if backchannel == "resumed" else None
     assert (turn.backchannel, turn.pause_ms) == (backchannel, pause_ms)
+
+
+@pytest.mark.parametrize("measured_until", [16.0, 20.0])
+def test_a_response_that_comes_after_the_limit_is_missed(measured_until: float) -> None:
+    player = Player()
+    player.push(16.5, "r", "i", tone(1.0))
+    turn = measure(observation_of(player, measured_until=measured_until, turn_events={"r": {"stages_ms": {"x": 1.0}}}))
+    assert (turn.missed, turn.latency_ms, turn.first_audio_ms, turn.stages_ms) == (True, None, None, {})
+
+
+def test_the_end_of_a_call_without_marks_is_no_barge_in_and_no_underrun() -> None:
+    player = Player()
+    player.push(1.5, "r", "i", tone(1.0))
+    responses = [ResponseObservation("r", 1.4, 2.9, "unknown")]
+    observation = observation_of(player, overlap_start=2.2, measured_until=3.0, responses=responses)
+    overlap = Overlap("stop", tone(0.2), 0.0, 200.0, 700.0, interrupts=True)
+    turn = measure(replace(observation, turn=replace(observation.turn, overlap=overlap)))
+    assert (turn.barge_in_stop_ms, turn.underruns) == (None, 0)
 
 
 @pytest.mark.parametrize(("done_at", "underruns"), [(None, 1), (2.6, 0), (3.5, 1)])
