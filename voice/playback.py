@@ -170,6 +170,12 @@ class Playback:
             response.pause("turn_detected")
         self._playing = []
 
+    def end(self) -> None:
+        """The client has stopped what was sent, and has reported how much of it was heard."""
+        self._stop_done_timer()
+        for response in (*self._playing, *([self._response] if self._response is not None else [])):
+            response.played_until = min(response.played_until, self._context.clock())
+
     def close(self) -> None:
         """End the conversation."""
         self._planner.cancel()

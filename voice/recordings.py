@@ -25,16 +25,16 @@ async def transcribe_recording(recognizer: Recognizer, audio: PCM16, executor: E
         audio: at 16 kHz.
         executor: runs the recognizer.
     """
-    loop, start = asyncio.get_running_loop(), 0.0
-    total = len(audio) / RECOGNITION_RATE
-    while start < total:
-        first = int(start * RECOGNITION_RATE)
+    loop, first = asyncio.get_running_loop(), 0
+    while first < len(audio):
+        start = first / RECOGNITION_RATE
         chunk = from_pcm16(audio[first : first + int(_CHUNK_S * RECOGNITION_RATE)].tobytes())
         segments = await loop.run_in_executor(executor, recognizer.transcribe, chunk)
-        end = start + len(chunk) / RECOGNITION_RATE
-        if end < total and len(segments) > 1:
+        advance = len(chunk)
+        if first + len(chunk) < len(audio) and len(segments) > 1:
             segments = segments[:-1]
-            end = start + max(segments[-1].end_s, _MIN_ADVANCE_S)
+            advance = int(max(segments[-1].end_s, _MIN_ADVANCE_S) * RECOGNITION_RATE)
         for segment in segments:
-            yield replace(segment, start_s=segment.start_s + start, end_s=min(segment.end_s + start, total))
-        start = end
+            end_s = min(segment.end_s + start, len(audio) / RECOGNITION_RATE)
+            yield replace(segment, start_s=segment.start_s + start, end_s=end_s)
+        first += advance

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ from voice.speech_models import SpeechModels
 from voice.turn_actions import Action
 from voice.turn_machine import Assistant, Event, TurnState, User, step
 from voice.turn_metrics import TurnMetrics
-from voice.turn_transcripts import TurnTranscripts
+from voice.turn_transcripts import UNKNOWN_WORDS, TurnTranscripts
 from voice.unprompted import UnpromptedResponses
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class VoiceSession:
         self.heard_ms = self._playback.heard_ms
         self._out_of_band = OutOfBandResponses(context, self._planner)
         self._response_request: ResponseRequest | None = None
+        self._away = False  # the connection has dropped: nobody hears what would be said
         self._metrics = TurnMetrics(new_id("turn"))
         self._prepare()
 
@@ -158,14 +160,11 @@ class VoiceSession:
             self._echo.add_playback(event.samples, self._clock())
         self._on_event(event)
         if isinstance(event, events.ResponseDone):
-            self._unprompted.done(event)
+            self._unprompted.sent(event)
 
     def commit(self) -> None:
-        """End the user's turn (push-to-talk).
-
-        Raises:
-            RequestError: there is too little audio, or too many earlier turns still wait for transcription.
-        """
+        """End the user's turn (push-to-talk). Raises RequestError if there is too little audio, or if too many earlier
+        turns still wait for transcription."""
         self.check_capacity()
         min_ms = self.settings.rules.timing.min_commit_ms
         audio_ms = self._input.end_ms - self._utterance_start_ms if self._utterance else self._input.buffered_ms
@@ -183,15 +182,18 @@ class VoiceSession:
 
     def interrupt(self) -> None:
         """Fall silent, and forget what was not heard or not committed: the client has gone."""
+        self._away = True
         self.clear()
         self._apply(turn_machine.ResponseCancelled())
+        self._unprompted.drop_announcements()
+
+    def resume(self) -> None:
+        """The client is back: say what waits to be said."""
+        self._away = False
+        self._respond_unprompted()
 
     def respond(self, request: ResponseRequest | None = None) -> None:
-        """Respond to the conversation as it stands.
-
-        Raises:
-            RequestError: a response is in progress.
-        """
+        """Respond to the conversation as it stands. Raises RequestError if a response is in progress."""
         if request is not None and not request.in_conversation:
             self._out_of_band.start(request, partial(self._complete_messages, request))
             return
@@ -231,7 +233,8 @@ class VoiceSession:
         self.history.truncate(item_id, heard_ms)
         if self.state.assistant is Assistant.RESPONDING and self._playback.finished_sending(item_id):
             self._echo.stop_playback(self._clock())
-            self._apply(turn_machine.PlaybackDone())  # the client plays no more of it
+            self._playback.end()  # the client plays no more of it
+            self._apply(turn_machine.PlaybackDone())
 
     def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
         """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""
@@ -249,6 +252,7 @@ class VoiceSession:
 
     async def close(self) -> None:
         """End the conversation and cancel everything in progress."""
+        self._unprompted.close(self.heard_ms())
         self._playback.close()
         self._out_of_band.close()
         await self._tasks.close()
@@ -268,7 +272,8 @@ class VoiceSession:
 
     def _apply(self, event: Event) -> None:
         phase_before = self.state.phase
-        self.state, actions = step(self.state, event, self.settings.rules)
+        rules = replace(self.settings.rules, create_response=False) if self._away else self.settings.rules
+        self.state, actions = step(self.state, event, rules)
         for action in actions:
             self._carry_out(action)
         if self.state.phase != phase_before:
@@ -277,7 +282,7 @@ class VoiceSession:
 
     def _respond_unprompted(self) -> None:
         """Say what nobody has asked for, if both sides are silent."""
-        if not self.state.silent or self._response_request is not None:
+        if not self.state.silent or self._response_request is not None or self._away:
             return
         self._forms.settle()
         if (request := self._unprompted.next_request(self.settings)) is not None:
@@ -341,7 +346,7 @@ class VoiceSession:
 
     async def _speculate(self, speculation: Speculation, audio_probability: asyncio.Future[float | None]) -> None:
         try:
-            text = await speculation.transcript
+            text = await asyncio.shield(speculation.transcript)  # the end of the turn waits for it, too
         except Exception:
             return  # reported when the turn ends, if it does
         rules = speculation.settings.rules
@@ -414,7 +419,7 @@ class VoiceSession:
             utterance = self._new_utterance()
             utterance.add(self._input.since(start_ms))
             self._item_id = new_id("item")
-        speculation = self._speculation
+        speculation = None if action.manual else self._speculation
         if speculation is not None:
             self._metrics = speculation.metrics
             self._metrics.waited_ms = self.state.received_ms - action.at_ms
@@ -449,7 +454,7 @@ class VoiceSession:
 
     def _on_transcript(self, end: turn_actions.EndTurn, text: str) -> None:
         if not end.manual:
-            backchannel = bool(text) and self._is_backchannel(text)
+            backchannel = bool(text) and text != UNKNOWN_WORDS and self._is_backchannel(text)
             self._apply(turn_machine.TranscriptReady(end.turn, bool(text), backchannel))
         if self.state.user is User.QUIET:
             self._discard_speculation()  # if a response has started, it is not this one

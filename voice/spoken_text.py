@@ -23,9 +23,9 @@ _EMPHASIS = re.compile(r"(\*\*\*|\*\*|__|~~|(?<!\w)[*_](?=\w))(?=\S)(.+?)(?<=\S)
 _QUOTE = re.compile(r"^\s*>+ ?", re.MULTILINE)
 _HEADING = re.compile(r"^\s*#+\s+", re.MULTILINE)
 _CELLS = re.compile(r"\s*\|\s*")
-_SMILEY = re.compile(r"(?<!\S)[:;=][-'^o]?[)(DPpOo3\]\[/|]+(?!\S)|(?<!\S)<3(?!\S)|¯\\_\(ツ\)_/¯")
+_SMILEY = re.compile(r"(?<!\S)(?:[:;=][-'^o]?[)(DPpOo\]\[/|]+|[:;]-?3)(?!\S)|(?<!\S)<3(?!\S)|¯\\_\(ツ\)_/¯")
 _TEX = (
-    (re.compile(r"\\[()\[\]]|\$\$?(?=[^$\n]*[\\^_={][^$\n]*\$)|(?<=[\w})])\$\$?(?!\d)"), " "),
+    (re.compile(r"\\[()\[\]]|\$\$?(?=[^$\n]*[\\^_={][^$\n]*\$(?!\d))|(?<=[\w})])\$\$?(?!\d)"), " "),
     (re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}"), r" \1 over \2 "),
     (re.compile(r"\\sqrt\{([^{}]*)\}"), r" the square root of \1 "),
     (re.compile(r"\\(?:boxed|text|mathrm|mathbf|textbf)\{([^{}]*)\}"), r"\1"),
@@ -66,6 +66,7 @@ def _without_markup(text: str) -> str:
     text = _SMILEY.sub(" ", _TAG.sub(" ", _FOOTNOTE.sub("", _LINK.sub(r"\1", _RULE.sub("", text)))))
     for pattern, replacement in _TEX:
         text = pattern.sub(replacement, text)
+    text = re.sub(r"(?<=\b[A-G])#(?!\w)", " sharp", text)
     text = _QUOTE.sub("", _NUMBERED.sub(_ordinal, _BULLET.sub("", _HEADING.sub("", text))))
     text = _EMPHASIS.sub(r"\2", text)
     if text.count("|") > 1:

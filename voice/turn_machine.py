@@ -260,6 +260,8 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Transition:
             return _on_transcript_ready(state, event, rules)
         case ResponseRequested() if state.user is User.SPEAKING and rules.create_response:
             return replace(state, unanswered=True), []  # one response to this and to what the user is saying
+        case ResponseRequested() if _answers_a_pending_turn(state, rules):
+            return replace(state, unanswered=True), []  # and to what the user has just said
         case ResponseRequested() if state.assistant is Assistant.RESPONDING:
             return _start_response(state)  # what was sent before is played to its end first
         case ResponseRequested():
@@ -274,6 +276,11 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Transition:
             after, actions = _respond_or_listen(replace(state, assistant=Assistant.IDLE), rules)
             idle = after.assistant is Assistant.IDLE and after.user is User.QUIET
             return replace(after, idle_since_ms=state.received_ms if idle else None), actions
+
+
+def _answers_a_pending_turn(state: TurnState, rules: TurnRules) -> bool:
+    """Whether a requested response is the one to a turn that is still transcribed."""
+    return state.transcribing_turn is not None and rules.create_response and state.assistant is not Assistant.RESPONDING
 
 
 def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> Transition:
@@ -394,6 +401,9 @@ def _on_committed(state: TurnState, event: Committed) -> Transition:
     """The client requests the response to a committed turn itself."""
     turn = state.turn if state.user is User.SPEAKING else state.turn + 1
     cancelled: list[Action] = [CancelSpeculation()] if state.speculating else []
+    if state.assistant is Assistant.PAUSED:
+        state, stopped = _stop_response(state, "turn_detected")
+        cancelled += stopped
     ended = replace(
         state, user=User.QUIET, turn=turn, onset_ms=None, voiced_ms=0, speculating=False, idle_since_ms=None
     )

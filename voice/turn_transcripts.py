@@ -17,7 +17,7 @@ from voice.word_alignment import Word
 
 _log = logging.getLogger("rejoinder.voice")
 
-_UNKNOWN_WORDS = "…"
+UNKNOWN_WORDS = "…"
 """Stands for the words of a turn that could not be transcribed. It gets a response, which fails and says so."""
 
 _MAX_PENDING = 4
@@ -89,7 +89,7 @@ class TurnTranscripts:
                 _log.exception("a turn could not be transcribed", extra={"turn_id": metrics.turn_id})
                 self._failure = f"the turn could not be transcribed: {str(error) or type(error).__name__}"
                 self._context.emit(events.TranscriptionFailed(item.id, self._failure))
-                on_text(_UNKNOWN_WORDS)
+                on_text(UNKNOWN_WORDS)
                 return
             self._failure = ""
             item.text = f"{item.text} {text}".strip()

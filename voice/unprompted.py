@@ -4,7 +4,7 @@ of a timer. It waits until both sides are silent."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.tools.protocol import Announcement
@@ -41,6 +41,7 @@ class UnpromptedResponses:
 
     def next_request(self, settings: SessionSettings) -> ResponseRequest | None:
         """The response to start now, as both sides are silent."""
+        self._settle()
         if self._has_result:
             return ResponseRequest(replace(settings, tool_choice=choice_after_output(settings.tool_choice)))
         if self._announcements and self._current is None:
@@ -54,12 +55,31 @@ class UnpromptedResponses:
         elif self._announcements:
             self._current = (self._announcements.popleft(), response)
 
-    def done(self, done: events.ResponseDone) -> None:
-        """A response has ended."""
-        if self._current is None or self._current[1].item is not done.item:
+    def sent(self, done: events.ResponseDone) -> None:
+        """A response has ended. What was sent of it may still be played, unless it failed."""
+        if self._current is not None and self._current[1].item is done.item and done.status == "failed":
+            self._current = None
+
+    def drop_announcements(self) -> None:
+        """The client has gone. Whoever announces something does so again once it is back."""
+        self._settle()
+        self._announcements.clear()
+
+    def close(self, heard_ms: Mapping[str, float]) -> None:
+        """The conversation ends.
+
+        Args:
+            heard_ms: as `Playback.heard_ms` returns it.
+        """
+        if self._current is not None and heard_ms.get(self._current[1].item.id, 1.0) > 0:
+            self._settle()
+
+    def _settle(self) -> None:
+        """What was being announced has been played or stopped: it was heard, or it is said again."""
+        if self._current is None or not self._current[1].done:
             return
-        announcement, self._current = self._current[0], None
-        if done.item.heard_text.strip():
+        (announcement, response), self._current = self._current, None
+        if response.item.heard_text.strip():
             announcement.on_heard()
-        elif done.status == "cancelled":
+        else:
             self._announcements.appendleft(announcement)

@@ -206,6 +206,7 @@ class RealtimeConversation:
         if self.tools is not None:
             self.tools.connect(self.session.announce, self._writer.write_alarms)
         self._offer_resumption()
+        self.session.resume()
 
     def announcement_sent(self, samples: Samples) -> None:
         """The client was sent audio outside of any response, [T] float32 at 24 kHz; empty if it stopped playing it."""
