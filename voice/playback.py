@@ -77,6 +77,8 @@ class Playback:
     ) -> None:
         self._context, self._planner, self._history, self._on_event = context, planner, history, on_event
         self._response: Response | None = None
+        self._report_start: Callable[[], str] | None = None
+        """Of that response, which is announced in the same way when it resumes."""
         self._playing: list[Response] = []
         self._pace = ClausePace()
         self._done_timer: asyncio.TimerHandle | None = None
@@ -129,14 +131,14 @@ class Playback:
         if self._response is not None:
             not_before = self._response.played_until
             self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
-        self._response = response
-        sending = response.release(self._report_start(settings, tag), self._history, not_before)
+        self._response, self._report_start = response, partial(self._report, settings, tag)
+        sending = response.release(self._report_start(), self._history, not_before)
         self._context.spawn(self._run(response, settings, sending, prompt))
 
     def _is_playing(self, response: Response) -> bool:
         return response.done and response.played_until > self._context.clock()
 
-    def _report_start(self, settings: SessionSettings, tag: object = None) -> str:
+    def _report(self, settings: SessionSettings, tag: object) -> str:
         """Report that a response starts. Returns its id."""
         response_id = new_id("resp")
         self._context.emit(events.ResponseStarted(response_id, settings.speak, tag=tag))
@@ -153,7 +155,8 @@ class Playback:
         """Resume the paused response."""
         response = self._response
         assert response is not None
-        sending = response.resume(self._report_start(settings), self._history, TurnMetrics(new_id("turn")))
+        assert self._report_start is not None, "it was started"
+        sending = response.resume(self._report_start(), self._history, TurnMetrics(new_id("turn")))
         self._context.spawn(self._run(response, settings, sending))
 
     def stop(self, reason: str) -> None:

@@ -198,10 +198,11 @@ class VoiceSession:
             self._out_of_band.start(request, partial(self._complete_messages, request))
             return
         active = self._playback.active
-        if active is not None:
+        if active is not None or self._response_request is not None:
+            waiting = active.response_id if active is not None else "the response that was requested before"
             raise RequestError(
                 "conversation_already_has_active_response",
-                f"{active.response_id} is still in progress: wait for its response.done or cancel it",
+                f"{waiting} is still in progress: wait for its response.done or cancel it",
             )
         self._response_request = request
         self._apply(turn_machine.ResponseRequested())

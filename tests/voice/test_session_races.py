@@ -8,12 +8,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from agent.tools.protocol import Announcement
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
 from voice.history import Item, new_id
 from voice.playback import SessionSettings
-from voice.response_request import ResponseRequest
+from voice.response_request import RequestError, ResponseRequest
 from voice.timing import Timing
 from voice.turn_machine import TurnRules
 
@@ -159,3 +161,27 @@ def test_nothing_is_said_while_the_client_is_away() -> None:
 
     harness = run_session(scenario)
     assert [text.strip() for text in response_texts(harness)].count(TIMER) == 1 and len(heard) == 1
+
+
+def test_a_response_that_resumes_is_announced_as_the_first_time() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.words = [f" word{number}" for number in range(100)]
+        harness.session.respond(ResponseRequest(harness.session.settings, tag="first"))
+        await harness.hear(3.0, 0.0)
+        harness.recognizer.text = "Mhm."
+        await harness.hear(0.4, 0.5)
+        await harness.hear(3.0, 0.0)
+
+    started = run_session(scenario).events_of(events.ResponseStarted)
+    assert [event.tag for event in started] == ["first", "first"]
+
+
+def test_one_response_waits_at_a_time() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        await harness.hear(1.0, 0.5)
+        harness.session.respond(ResponseRequest(harness.session.settings))
+        with pytest.raises(RequestError, match="requested before"):
+            harness.session.respond(ResponseRequest(harness.session.settings))
+        await harness.hear(4.0, 0.0)
+
+    assert len(run_session(scenario).events_of(events.ResponseDone)) == 1

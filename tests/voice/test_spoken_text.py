@@ -17,6 +17,10 @@ from voice.spoken_text import speakable
     ("text", "spoken"),
     [
         ("**Paris** is *nice*", "Paris is nice"),
+        ("The tip is 15% of $60 = $9.", "The tip is fifteen percent of sixty dollars equals nine dollars."),
+        ("It is $5^2 = 25$ here.", "It is five squared equals twenty-five here."),
+        ("C, C++, and C#.", "C, C plus plus, and C sharp."),
+        ("x =3", "x equals three"),
         ("# Answer\n- one\n- two", "Answer one two"),
         ("see [the docs](http://x.y/z)", "see the docs"),
         ("`code` & 5% more 🙂!", "code and five percent more!"),
