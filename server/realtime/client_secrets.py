@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -20,12 +21,14 @@ from server.api_errors import APIError, guarded
 from server.budgets import CLIENT_SECRETS, Kept, memory
 from server.context import ServerContext
 from server.realtime.configuration import (
+    check_generation,
     check_speech,
     config_bytes,
     default_config,
     session_object,
     updated_config,
 )
+from server.realtime.mcp_tools import server_refusal
 from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import json_body
@@ -131,6 +134,8 @@ def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -
                 config = updated_config(default, wanted.session)
                 config_bytes(config)
                 check_speech(config, context.speech_models)
+                refusal = partial(server_refusal, allowed_urls=context.mcp_servers)
+                await check_generation(config, default, context.new_language_model(), refusal)
             config.model = context.model
         except (ValidationError, InvalidEvent) as error:
             invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from agent.language_model import LanguageModel
 from chat.types import Effort, NamedTool, Tool, ToolChoice, Truncation
 from server.budgets import SESSION_CONFIG
 from server.realtime.events import ResponseCreateParams
@@ -25,7 +27,8 @@ from server.realtime.session_config import (
     ToolChoiceMcp,
     TranscriptionSessionConfig,
 )
-from server.realtime.validation import InvalidEvent
+from server.realtime.validation import InvalidEvent, schema_path
+from server.response_format import ResponseFormat
 from voice.captions import caption_timing
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
@@ -105,6 +108,50 @@ def check_speech(config: SessionConfig, models: SpeechModels) -> None:
         models.voices.find(config.audio.output.voice_name)
     except UnknownVoice as error:
         raise InvalidEvent(str(error), param="audio.output.voice") from None
+
+
+async def check_generation(
+    config: SessionConfig,
+    earlier: SessionConfig,
+    language_model: LanguageModel,
+    refusal: Callable[[McpServer], tuple[str, str] | None],
+) -> None:
+    """Check what a new configuration changes of the tools and the response format: that the language model can write
+    calls and responses of this form, and that the MCP servers are allowed.
+
+    Args:
+        refusal: returns why an MCP server cannot be used, and the field that says so; None if it can.
+
+    Raises:
+        InvalidEvent: one of them is not possible.
+    """
+    if config.tools != earlier.tools:
+        await _check_tools(config, language_model, refusal)
+    if config.response_format is not None and config.response_format != earlier.response_format:
+        await _check_format(config.response_format, language_model)
+
+
+async def _check_tools(
+    config: SessionConfig, language_model: LanguageModel, refusal: Callable[[McpServer], tuple[str, str] | None]
+) -> None:
+    for number, tool in enumerate(config.tools):
+        if isinstance(tool, McpServer) and (refused := refusal(tool)) is not None:
+            message, field = refused
+            raise InvalidEvent(message, code="mcp_server_not_allowed", param=f"tools.{number}.{field}")
+    try:
+        await asyncio.to_thread(language_model.check_tools, session_settings(config).tools)
+    except ValueError as error:
+        raise InvalidEvent(str(error), param=schema_path(error) or "tools") from None
+
+
+async def _check_format(wanted: ResponseFormat, language_model: LanguageModel) -> None:
+    if (grammar := wanted.as_grammar) is None:
+        return
+    try:
+        await asyncio.to_thread(language_model.check_grammar, grammar)
+    except ValueError as error:
+        path = wanted.path_of(schema_path(error))
+        raise InvalidEvent(str(error), param=f"response_format.{path}") from None
 
 
 def _default_realtime(config: SessionConfig) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from server.context import ServerContext
 from server.realtime import events as protocol
 from server.realtime.configuration import (
     after_output,
+    check_generation,
     check_speech,
     config_bytes,
     default_config,
@@ -43,8 +44,7 @@ from server.realtime.items import (
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.realtime.validation import InvalidEvent, errors_in, parse_json, schema_path
-from server.response_format import ResponseFormat
+from server.realtime.validation import InvalidEvent, errors_in, parse_json
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, item_bytes, new_id
@@ -125,8 +125,13 @@ class RealtimeConversation:
             own.connect(self.session.announce, self._writer.write_alarms)
         if restored is None:
             send(server_event("session.created", session=self._session_object()))
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin what the configuration asks for, once the client knows its session."""
         self._writer.begin_extensions()
         self._connect_mcp_servers(self._config)
+        self._offer_resumption()
 
     def _evidence(self, documents: SharedDocuments) -> DocumentEvidence:
         """The documents, for clients that take their sources."""
@@ -201,11 +206,10 @@ class RealtimeConversation:
         """The client has come back: send it the session and the conversation as it was heard."""
         self._resume_token = resume_token
         self._send(server_event("session.created", session=self._session_object()))
-        items = [item_object(item) for item in self.session.history.items]
-        self._send(server_event("rejoinder.resumed", items=items))
+        self._send(server_event("rejoinder.resumed", items=self._mcp.item_objects(self.session.history.items)))
         if self.tools is not None:
             self.tools.connect(self.session.announce, self._writer.write_alarms)
-        self._offer_resumption()
+        self._begin()
         self.session.resume()
 
     def announcement_sent(self, samples: Samples) -> None:
@@ -300,10 +304,7 @@ class RealtimeConversation:
             check_speech(config, self._speech_models)
             if in_conversation:
                 self._check_voice_change(config)
-            if config.tools != self._config.tools:
-                await self._check_tools(config)
-            if config.response_format != self._config.response_format:
-                await self._check_format(config.response_format)
+            await check_generation(config, self._config, self._language_model, self._mcp.refusal)
         return config
 
     async def _update(self, patch: dict[str, Any]) -> None:
@@ -335,27 +336,6 @@ class RealtimeConversation:
     def _connect_mcp_servers(self, config: SessionConfig) -> None:
         servers = [tool for tool in config.tools if isinstance(tool, McpServer) and self._mcp.refusal(tool) is None]
         self._mcp.configure(servers, [tool.name for tool in config.tools if isinstance(tool, FunctionTool)])
-
-    async def _check_tools(self, config: SessionConfig) -> None:
-        """Check that the language model can call the functions, and that the MCP servers are allowed."""
-        for number, tool in enumerate(config.tools):
-            if isinstance(tool, McpServer) and (refusal := self._mcp.refusal(tool)) is not None:
-                message, field = refusal
-                raise InvalidEvent(message, code="mcp_server_not_allowed", param=f"tools.{number}.{field}")
-        try:
-            await asyncio.to_thread(self._language_model.check_tools, session_settings(config).tools)
-        except ValueError as error:
-            raise InvalidEvent(str(error), param=schema_path(error) or "tools") from None
-
-    async def _check_format(self, wanted: ResponseFormat | None) -> None:
-        """Check that the language model can write responses of this form."""
-        if wanted is None or (grammar := wanted.as_grammar) is None:
-            return
-        try:
-            await asyncio.to_thread(self._language_model.check_grammar, grammar)
-        except ValueError as error:
-            path = wanted.path_of(schema_path(error))
-            raise InvalidEvent(str(error), param=f"response_format.{path}") from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
         if isinstance(client_event.item, McpApprovalResponseItem):
@@ -470,7 +450,8 @@ class RealtimeConversation:
 
 def _owner(slot: Slot) -> str:
     """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key. A key
-    speaks for the callers that it brings, and not for those of a carrier or of another key."""
+    speaks for the callers that it brings, and not for those of a carrier or of another key. A call without a number,
+    which may be anybody's, has its own."""
     if slot.caller:
         return owner_id("phone", slot.caller) + (f"@{slot.key.name}" if slot.key is not None else "")
-    return owner_id("key", slot.key.name) if slot.key is not None else ""
+    return owner_id("key", slot.key.name) if slot.key is not None and slot.channel != "phone" else ""

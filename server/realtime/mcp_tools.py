@@ -67,14 +67,16 @@ class _Call:
     """A call: its wire format, and what runs it.
 
     Attributes:
-        answered: whether the client has approved or refused it.
+        in_conversation: whether its response is part of the conversation.
+        answer_id: of the item by which the client has approved or refused it; empty before that.
         output_index: of its item in the response.
     """
 
     server: _Server
     item: FunctionCall
     wire: dict[str, Any]
-    answered: bool = False
+    in_conversation: bool
+    answer_id: str = ""
     output_index: int = 0
 
     @property
@@ -123,15 +125,7 @@ class McpTools:
 
     def refusal(self, config: McpServer) -> tuple[str, str] | None:
         """Why a server cannot be used, and the field that says so."""
-        if config.connector_id is not None:
-            return "connectors are OpenAI's own: give a server_url", "connector_id"
-        if config.tunnel_id is not None:
-            return "tunnels are OpenAI's own: give a server_url", "tunnel_id"
-        if config.server_url is None:
-            return "a server_url is required", "server_url"
-        if config.server_url not in self._allowed_urls and config.server_url != OWN_URL:
-            return f"the operator of this server does not allow the MCP server {config.server_url}", "server_url"
-        return None
+        return server_refusal(config, self._allowed_urls)
 
     def configure(self, configs: Sequence[McpServer], functions: Collection[str]) -> None:
         """Connect to the servers of a new configuration, and forget others.
@@ -247,8 +241,12 @@ class McpTools:
 
     # Calls.
 
-    def started(self, item: FunctionCall) -> None:
-        """The voice session starts a function call, which may be one of ours."""
+    def started(self, item: FunctionCall, *, in_conversation: bool) -> None:
+        """The voice session starts a function call, which may be one of ours.
+
+        Args:
+            in_conversation: whether its response is part of the conversation, which takes its output then.
+        """
         if item.name not in (tools := self._by_name()):
             return
         server, tool = tools[item.name]
@@ -256,7 +254,7 @@ class McpTools:
         approval = server.client is not None and _needs_approval(server.config.require_approval, tool)
         kind = {"type": "mcp_approval_request"} if approval else _NOT_RUN
         wire = {"id": item.id, "server_label": server.config.server_label, "name": item.name, "arguments": "", **kind}
-        self._calls[item.id] = _Call(server, item, wire)
+        self._calls[item.id] = _Call(server, item, wire, in_conversation)
         if len(self._calls) > _MAX_CALLS:
             del self._calls[next(iter(self._calls))]
 
@@ -270,6 +268,21 @@ class McpTools:
         """An item in the protocol's format."""
         call = self._calls.get(item.id)
         return item_object(item) if call is None else {**call.wire, "arguments": call.item.arguments}
+
+    def item_objects(self, items: Sequence[HistoryItem]) -> list[dict[str, Any]]:
+        """The items of the history in the protocol's format: calls carry their outputs, and after a request for
+        approval come its answer and the call that was made."""
+        calls = {call.item.call_id for call in self._calls.values()}
+        written: list[dict[str, Any]] = []
+        for item in items:
+            if isinstance(item, FunctionCallOutput) and item.call_id in calls:
+                continue
+            written.append(self.item_object(item))
+            if item.id in self._calls:
+                answer = self._other_items.get(self._calls[item.id].answer_id)
+                made = [call.item for call in self._calls.values() if call.wire.get("approval_request_id") == item.id]
+                written += [*([] if answer is None else [answer]), *map(self.item_object, made)]
+        return written
 
     def other_item(self, item_id: str) -> dict[str, Any] | None:
         """An item that is not in the history: a list of tools, an approval, or a call that was approved."""
@@ -298,26 +311,29 @@ class McpTools:
 
     def approve(self, response: McpApprovalResponseItem) -> dict[str, Any] | None:
         """Make a call that the client has approved, or record that it has not. Returns the response's item, or None if
-        there is no such request, or it has been answered."""
+        there is no such request, it was cancelled before it was complete, or it has been answered."""
         call = self._calls.get(response.approval_request_id)
-        if call is None or call.wire["type"] != "mcp_approval_request" or call.answered:
+        if call is None or call.wire["type"] != "mcp_approval_request":
             return None
-        call.answered = True
-        answer = {**response.model_dump(), "id": response.id or new_id("mcpr")}
-        self._other_items.put(answer["id"], answer, memory(answer))
+        if call.answer_id or not call.item.complete:
+            return None
+        call.answer_id = response.id or new_id("mcpr")
+        answer = {**response.model_dump(), "id": call.answer_id}
+        self._other_items.put(call.answer_id, answer, memory(answer))
         if not response.approve:
-            self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, NOT_APPROVED))
+            self._add_output(call, NOT_APPROVED)
             return answer
         self._tasks.spawn(self._run_approved(call))
         return answer
 
     async def _run_approved(self, call: _Call) -> None:
         """Make a call as an item of its own, once the client knows that it is approved."""
-        made = replace(call.item, id=new_id("item"), complete=True)
+        made = replace(call.item, id=new_id("item"))
         wire = {**call.wire, **_NOT_RUN, "id": made.id, "approval_request_id": call.item.id}
-        self._calls[made.id] = approved = _Call(call.server, made, wire)
-        item = self.item_object(made)
-        self._send(server_event("conversation.item.added", item=item, previous_item_id=call.item.id))
+        self._calls[made.id] = approved = _Call(call.server, made, wire, call.in_conversation)
+        if call.in_conversation:
+            item = self.item_object(made)
+            self._send(server_event("conversation.item.added", item=item, previous_item_id=call.item.id))
         self._begin(approved)
 
     def _begin(self, call: _Call) -> None:
@@ -333,24 +349,32 @@ class McpTools:
             output = await client.call_tool(name, json.loads(call.item.arguments))
         except McpError as error:
             _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error.kind)
-            self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, f"The call failed: {error}"))
+            self._add_output(call, f"The call failed: {error}")
             self._send(server_event("response.mcp_call.failed", **call.position))
             self._fail(call, error)
             return
-        self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, output))
+        self._add_output(call, output)
         self._complete(call, output)
+
+    def _add_output(self, call: _Call, text: str) -> None:
+        if call.in_conversation:
+            self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, text))
 
     def _complete(self, call: _Call, output: str) -> None:
         call.wire["output"] = output
         self._send(server_event("response.mcp_call.completed", **call.position))
-        self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+        self._send_done(call)
 
     def _fail(self, call: _Call, error: McpError) -> None:
         if call.wire["type"] == "mcp_call":
             call.wire["error"] = {"type": error.kind, "message": str(error)}
             if error.kind != "tool_execution_error":
                 call.wire["error"]["code"] = error.code
-        self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+        self._send_done(call)
+
+    def _send_done(self, call: _Call) -> None:
+        if call.in_conversation:
+            self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
 
     async def close(self) -> None:
         """The conversation has ended: calls in progress are abandoned."""
@@ -360,6 +384,23 @@ class McpTools:
                 await server.client.close()
         if self._own is not None:
             self._own.close()
+
+
+def server_refusal(config: McpServer, allowed_urls: Collection[str]) -> tuple[str, str] | None:
+    """Why a server cannot be used, and the field that says so; None if it can.
+
+    Args:
+        allowed_urls: the servers that the operator allows.
+    """
+    if config.connector_id is not None:
+        return "connectors are OpenAI's own: give a server_url", "connector_id"
+    if config.tunnel_id is not None:
+        return "tunnels are OpenAI's own: give a server_url", "tunnel_id"
+    if config.server_url is None:
+        return "a server_url is required", "server_url"
+    if config.server_url not in allowed_urls and config.server_url != OWN_URL:
+        return f"the operator of this server does not allow the MCP server {config.server_url}", "server_url"
+    return None
 
 
 def _own_tools(tools: ConversationTools | None) -> list[McpTool]:

@@ -60,7 +60,7 @@ class ResponseWriter:
     def item_started(self, event: session_events.ResponseItemStarted) -> None:
         """Send that the response has a new item."""
         if isinstance(event.item, FunctionCall):
-            self._mcp.started(event.item)
+            self._mcp.started(event.item, in_conversation=self._in_conversation)
         item = self._mcp.item_object(event.item)
         if isinstance(event.item, Item):
             item["content"] = []

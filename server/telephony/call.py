@@ -84,6 +84,18 @@ class CalledFunction:
         return f"{self.name}({lengths}), which returned {len(self.output)} characters"
 
 
+@dataclass(frozen=True)
+class Announcement:
+    """A text to speak verbatim.
+
+    Attributes:
+        generation: how often the call's speech had been interrupted when it was to be spoken.
+    """
+
+    text: str
+    generation: int
+
+
 class Call:
     """One call that has started.
 
@@ -96,7 +108,7 @@ class Call:
     Attributes:
         frames: frames for the carrier, to be taken and emptied.
         client_events: client events for the conversation, to be taken and emptied.
-        texts: texts to speak verbatim: pass their audio to `add_announcement`.
+        announcements: texts to speak verbatim, to be taken and emptied: pass their audio to `add_announcement`.
         announcement_audio: announcements as sent to the caller, encoded for the carrier, so that the conversation can
             recognize their echo. An empty entry means that the announcement was interrupted.
         called_functions: functions that have returned, to be taken and emptied.
@@ -106,7 +118,7 @@ class Call:
     def __init__(self, dialect: Dialect, started: CallStarted, settings: CallSettings, now: float) -> None:
         self.frames: list[Frame] = []
         self.client_events: list[ClientEvent] = []
-        self.texts: list[str] = []
+        self.announcements: list[Announcement] = []
         self.announcement_audio: list[bytes] = []
         self.called_functions: list[CalledFunction] = []
         self.end_reason: str | None = None
@@ -122,9 +134,9 @@ class Call:
         )
         self._jitter_buffer = JitterBuffer(silence)
         self._silent_frame = bytes([silence]) * (FRAME_MS * self._bytes_per_ms)
-        self._announcements: dict[str, Span] = {}
+        self._announced: dict[str, Span] = {}
         self._running_functions: dict[str, tuple[str, str]] = {}
-        self._pending_texts = self._announcement_count = 0
+        self._pending_texts = self._announcement_count = self._generation = 0
         self._response_id: str | None = None
         self._dropped_response_id: str | None = None
         self._phase = "listening"
@@ -156,7 +168,7 @@ class Call:
 
     @property
     def announcement_format(self) -> tuple[str, float, Encoding, int]:
-        """How `texts` are to be spoken: voice, speed, encoding, and Hz."""
+        """How `announcements` are to be spoken: voice, speed, encoding, and Hz."""
         return self._settings.voice, self._settings.speed, self._dialect.encoding, self._dialect.rate
 
     @property
@@ -189,23 +201,24 @@ class Call:
             self._send(self._dialect.audio(chunk.data))
             if chunk.mark is not None:
                 self._send(self._dialect.mark(chunk.mark))
-        for item_id in [item_id for item_id in self._announcements if self._playout.finished(item_id, now)]:
-            self._remember_announcement(item_id, self._announcements[item_id].end_ms)
+        for item_id in [item_id for item_id in self._announced if self._playout.finished(item_id, now)]:
+            self._remember_announcement(item_id, self._announced[item_id].end_ms)
         if self._digits and now >= self._digits_deadline:
-            self._submit_digits()
+            self._submit_digits(now)
         while now - self._last_audio_at >= _MAX_AUDIO_GAP_S:
             self._last_audio_at += FRAME_MS / 1000
             self._append(self._silent_frame)
         self._check_limits(now)
 
-    def add_announcement(self, text: str, audio: bytes) -> None:
-        """The audio of one of `texts`; empty if speech synthesis failed."""
+    def add_announcement(self, announcement: Announcement, audio: bytes) -> None:
+        """The audio of one of `announcements`; empty if speech synthesis failed. It is dropped if the call's speech was
+        interrupted while it was synthesized."""
         self._pending_texts -= 1
-        if not audio:
+        if not audio or announcement.generation != self._generation:
             return
         self._announcement_count += 1
         item_id = f"announcement_{self._announcement_count}"
-        self._announcements[item_id] = Span(text, 0.0, len(audio) / self._bytes_per_ms)
+        self._announced[item_id] = Span(announcement.text, 0.0, len(audio) / self._bytes_per_ms)
         self._playout.add(item_id, audio)
         self._playout.end_item()
         self.announcement_audio.append(audio)
@@ -258,6 +271,7 @@ class Call:
 
     def _interrupt(self, now: float) -> None:
         """Stop speaking, and keep only what was heard in the conversation's history."""
+        self._generation += 1
         if not self._playout.busy(now):
             return
         self._dropped_response_id = self._response_id
@@ -268,7 +282,7 @@ class Call:
             self._truncate(truncation)
 
     def _truncate(self, truncation: Truncation) -> None:
-        if truncation.item_id in self._announcements:
+        if truncation.item_id in self._announced:
             self._remember_announcement(truncation.item_id, truncation.heard_ms)
             return
         self.client_events.append(
@@ -282,7 +296,7 @@ class Call:
 
     def _remember_announcement(self, item_id: str, heard_ms: float) -> None:
         """Add the part of an announcement that was heard to the conversation."""
-        if text := self._announcements.pop(item_id).text_heard_by(heard_ms):
+        if text := self._announced.pop(item_id).text_heard_by(heard_ms):
             self._create_item("assistant", Text(type="output_text", text=text))
 
     def _on_digit(self, digit: str, now: float) -> None:
@@ -290,18 +304,23 @@ class Call:
         self._prompts_spoken = 0
         self.client_events.append(Dtmf(type="rejoinder.dtmf", digit=digit))
         if not self._hanging_up:
-            self._interrupt(now)
-            if self._response_id is not None:
-                self._dropped_response_id = self._response_id
-                self.client_events.append(ResponseCancel(type="response.cancel"))
+            self._interrupt_response(now)
         self._digits = (self._digits + digit)[:_MAX_DIGITS]
         self._digits_deadline = now + (0.0 if digit == "#" else _DIGIT_PAUSE_S)
 
-    def _submit_digits(self) -> None:
+    def _interrupt_response(self, now: float) -> None:
+        self._interrupt(now)
+        if self._response_id is not None:
+            self._dropped_response_id = self._response_id
+            self.client_events.append(ResponseCancel(type="response.cancel"))
+
+    def _submit_digits(self, now: float) -> None:
+        """Respond to the keys, instead of going on with a response that has begun since and knows nothing of them."""
+        if not self._hanging_up:
+            self._interrupt_response(now)
         self._create_item("system", Text(type="input_text", text=keys_message(self._digits)))
         self._digits = ""
-        if self._response_id is None:
-            self.client_events.append(ResponseCreate(type="response.create"))
+        self.client_events.append(ResponseCreate(type="response.create"))
 
     # Silence and time.
 
@@ -330,7 +349,7 @@ class Call:
     def _announce(self, text: str) -> None:
         if text.strip():
             self._pending_texts += 1
-            self.texts.append(text)
+            self.announcements.append(Announcement(text, self._generation))
 
     def _append(self, data: bytes) -> None:
         if not data:

@@ -19,9 +19,18 @@ from server.realtime.events import ServerEvent
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords
 from server.telephony.announcements import Announcements
-from server.telephony.call import Call, CalledFunction
+from server.telephony.call import Announcement, Call, CalledFunction
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
-from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, CarrierEvent, Dialect, Frame
+from server.telephony.dialect import (
+    FRAME_MS,
+    BadCall,
+    BadMessage,
+    CallStarted,
+    CarrierEvent,
+    Dialect,
+    Frame,
+    known_caller,
+)
 from server.telephony.settings import CallSettings
 from voice.audio.codec import OUTPUT_RATE, decode
 from voice.audio.resampling import resample
@@ -170,8 +179,8 @@ class Connection:
 
     async def _carry(self, dialect: Dialect, started: CallStarted) -> None:
         settings, errors = self._settings.with_parameters(started.parameters, self._announcements.voices)
-        if self._admitted is not None and self._admitted.caller is not None:
-            started = replace(started, caller=self._admitted.caller)
+        announced = None if self._admitted is None else self._admitted.caller
+        started = replace(started, caller=known_caller(started.caller if announced is None else announced))
         self._name = f"{dialect.name} {started.call_id[:64]!r}"
         _log.info("the call %s begins, %s the caller's number", self._name, "with" if started.caller else "without")
         for message in errors:
@@ -248,8 +257,8 @@ class Connection:
         while call.end_reason is None:
             self._wake.clear()
             call.tick(self._loop.time())
-            while call.texts:
-                self._tasks.spawn(self._announce(call, call.texts.pop(0)))
+            while call.announcements:
+                self._tasks.spawn(self._announce(call, call.announcements.pop(0)))
             while call.announcement_audio:
                 _, _, encoding, rate = call.announcement_format
                 samples = decode(call.announcement_audio.pop(0), encoding)
@@ -290,13 +299,13 @@ class Connection:
             self._has_client_events.clear()
             await self._feed(call)
 
-    async def _announce(self, call: Call, text: str) -> None:
+    async def _announce(self, call: Call, announcement: Announcement) -> None:
         try:
-            audio = await self._announcements.audio(text, *call.announcement_format)
+            audio = await self._announcements.audio(announcement.text, *call.announcement_format)
         except Exception:
             _log.exception("an announcement of the call %s could not be synthesized", self._name)
             audio = b""
-        call.add_announcement(text, audio)
+        call.add_announcement(announcement, audio)
         self._wake.set()
 
     async def _wait_for_dismissal(self, call: Call) -> None:

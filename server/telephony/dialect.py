@@ -25,6 +25,13 @@ FRAME_MS = 20
 MAX_PARAMETER_CHARACTERS = 8192
 """Maximum length of one call parameter; carriers themselves allow far less."""
 
+_WITHHELD = frozenset(
+    "+266696687 +7378742833 +86282452253 +8656696 +2562533 "
+    "anonymous restricted unknown unavailable blocked private withheld".split()
+)
+"""What carriers send in place of a number that the caller withholds. Twilio's numbers are words on a telephone's keys,
+such as ANONYMOUS."""
+
 _TECHNICAL_NAME = re.compile(r"(?!.*\d{4})[a-zA-Z][\w/.:-]{0,39}")
 """One word without a number of four digits, such as `media`, `websocket:dtmf` or `audio/l16`."""
 
@@ -213,6 +220,12 @@ def parse_dtmf(fields: Mapping[str, Any]) -> DtmfDigit:
     if len(digit) != 1 or digit not in "0123456789*#ABCD":
         raise BadMessage(f"a DTMF message with {len(digit)} characters that are not one key")
     return DtmfDigit(digit)
+
+
+def known_caller(caller: str) -> str:
+    """Who calls, as a number or an address; empty if a carrier says in their place that they withhold it."""
+    user = caller.rpartition("<")[2].strip(" >").partition("@")[0].rpartition(":")[2]  # of a SIP address, if it is one
+    return "" if user.lower() in _WITHHELD else caller
 
 
 def parse_parameters(value: object) -> dict[str, str]:

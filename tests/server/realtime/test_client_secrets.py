@@ -42,6 +42,11 @@ async def test_a_secret_opens_a_session_with_its_configuration() -> None:
             {"session": {"audio": {"input": {"transcription": {"language": "xx"}}}}},
             "session.audio.input.transcription.language",
         ),
+        ({"session": {"tools": [{"type": "function", "name": "f", "parameters": {"type": "array"}}]}}, "session.tools"),
+        (
+            {"session": {"tools": [{"type": "mcp", "server_label": "x", "server_url": "https://evil.example"}]}},
+            "session.tools.0.server_url",
+        ),
         ({"expires_after": {"seconds": 1}}, "expires_after.seconds"),
         ({"colour": 1}, "colour"),
     ],

@@ -157,6 +157,80 @@ def test_a_call_that_needs_approval_waits_for_it(approve: bool) -> None:
         )
 
 
+def test_a_request_for_approval_that_was_cancelled_cannot_be_approved() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, require_approval="always")
+        client.language_model.seconds_per_word = 0.1
+        await client.send("response.create", response={"tool_choice": "required"})
+        await asyncio.sleep(0.25)
+        await client.send("response.cancel")
+        await asyncio.sleep(0.5)
+        request = client.last("response.output_item.done")["item"]
+        assert request["type"] == "mcp_approval_request" and request["arguments"] in '{"on": true'
+        answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+        await client.send("conversation.item.create", item=answer)
+        assert client.error["param"] == "item.approval_request_id"
+        await asyncio.sleep(1)
+        assert not client.servers[0].calls
+
+    converse(scenario)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("approval", ["never", "always"])
+def test_a_call_of_an_out_of_band_response_leaves_no_trace_in_the_conversation(approval: str, fails: bool) -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, require_approval=approval)
+        if fails:
+            client.servers[0].error = McpError("http_error", "HTTP status 500", 500)
+        listed = len(client.events)
+        await client.send("response.create", response={"conversation": "none", "tool_choice": "required"})
+        await asyncio.sleep(1)
+        if approval == "always":
+            request = client.last("response.output_item.done")["item"]
+            answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+            await client.send("conversation.item.create", item=answer)
+            await asyncio.sleep(1)
+        items = [event["item"]["type"] for event in client.events[listed:] if event["type"].startswith("conversation.")]
+        assert set(items) <= {"mcp_approval_response"}
+        assert client.conversation.session.history.items == ()
+        ended = client.last("response.mcp_call.failed" if fails else "response.mcp_call.completed")
+        await client.send("conversation.item.retrieve", item_id=ended["item_id"])
+        call = client.last("conversation.item.retrieved")["item"]
+        assert (call["output"], call["error"] is None) == (None if fails else "The lights are on.", not fails)
+
+    converse(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "listed"),
+    [
+        (None, ["message", "mcp_call"]),
+        (True, ["message", "mcp_approval_request", "mcp_approval_response", "mcp_call"]),
+        (False, ["message", "mcp_approval_request", "mcp_approval_response"]),
+    ],
+)
+def test_a_client_that_comes_back_gets_calls_as_it_knows_them(answer: bool | None, listed: list[str]) -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, require_approval="never" if answer is None else "always")
+        await one_turn(client)
+        if answer is not None:
+            request = client.last("response.output_item.done")["item"]
+            approval = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": answer}
+            await client.send("conversation.item.create", item=approval)
+            await asyncio.sleep(1)
+        client.conversation.resumed("token")
+        items = client.last("rejoinder.resumed")["items"]
+        assert [item["type"] for item in items] == listed
+        for item in items:
+            await client.send("conversation.item.retrieve", item_id=item["id"])
+            assert client.last("conversation.item.retrieved")["item"] == item
+        if answer is not False:
+            assert items[-1]["output"] == "The lights are on."
+
+    converse(scenario)
+
+
 @pytest.mark.parametrize(
     ("setting", "asked"),
     [

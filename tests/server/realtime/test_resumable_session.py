@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.typing import Subprotocol
@@ -48,6 +49,19 @@ async def test_a_client_that_comes_back_continues_its_conversation() -> None:
             assert new_token != token
             assert (await speak_one_turn(client))["response"]["status"] == "completed"
         await wait_until(lambda: not admission.slots)  # it closed the connection itself, so nothing waits for it
+
+
+async def test_a_client_secret_may_hold_the_wish_to_come_back() -> None:
+    with serving() as address:
+        async with httpx.AsyncClient() as web:
+            body = {"session": {"include": ["rejoinder.resume"]}}
+            secret = (await web.post(f"http://{address}/v1/realtime/client_secrets", json=body)).json()["value"]
+        async with connected(address, additional_headers={"authorization": f"Bearer {secret}"}) as client:
+            session_id = (await receive(client, "session.created"))["session"]["id"]
+            token = (await receive(client, "rejoinder.resume"))["token"]
+            client.transport.abort()
+        async with connected(address, **coming_back(token)) as client:
+            assert (await receive(client, "session.created"))["session"]["id"] == session_id
 
 
 async def test_a_client_may_come_back_before_the_server_notices_that_it_was_gone() -> None:

@@ -16,13 +16,16 @@ import pytest
 
 from server.access.admission import Admission
 from server.access.usage import NO_KEY
+from server.context import ServerContext
+from server.mcp_access import OWN_URL
 from server.realtime import resumptions as resumptions_module
+from server.realtime.conversation import RealtimeConversation
 from server.realtime.resumable_session import Outbox, ResumableSession
 from server.realtime.resumptions import Resumptions, new_token
-from server.realtime.session_config import FunctionTool, SessionConfig
+from server.realtime.session_config import FunctionTool, McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
 from server.shared_store import SharedRecords, SQLiteStore
-from tests.fakes import FakeLanguageModel
+from tests.fakes import FakeLanguageModel, fake_speech_models
 from tests.real_time import wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
 from tests.server.realtime.test_resumable_session import coming_back, resumable
@@ -150,6 +153,23 @@ def test_a_record_survives_its_encoding_and_another_version_is_no_record() -> No
     record = SessionRecord("kitchen", "sess_1", config, items)
     assert SessionRecord.decode(record.encode()) == record
     assert SessionRecord.decode(b'{"version": 99}') is None
+
+
+async def test_a_client_that_comes_back_to_another_replica_is_first_told_of_its_session() -> None:
+    types: list[str] = []
+    tools = [McpServer(type="mcp", server_label="rejoinder", server_url=OWN_URL)]
+    config = SessionConfig(include=["rejoinder.listeners", "rejoinder.resume"], tools=tools)
+    context = ServerContext(FakeLanguageModel, fake_speech_models(), "tiny")
+    slot, record = context.admission.reserve("realtime"), SessionRecord("", "sess_1", config, [])
+    conversation = RealtimeConversation(
+        context, slot, lambda event: types.append(event.type), config, resume_token="token", restored=record
+    )
+    await asyncio.sleep(0.01)
+    conversation.resumed("token")
+    await conversation._mcp.own_listed()
+    assert types[:4] == ["session.created", "rejoinder.resumed", "rejoinder.listeners", "rejoinder.resume"]
+    assert types[-1] == "mcp_list_tools.completed"
+    await conversation.close()
 
 
 def test_items_end_where_the_user_stopped_hearing_them() -> None:

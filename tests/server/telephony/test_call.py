@@ -14,6 +14,7 @@ import pytest
 from lab.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction, HangUp
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.realtime.events import server_event
+from server.telephony.announcements import Announcements
 from server.telephony.call import Call
 from server.telephony.carriers.json_stream import Twilio
 from server.telephony.dialect import CallStarted, Frame
@@ -139,6 +140,26 @@ def test_a_response_resumes_after_a_backchannel() -> None:
     assert 4.0 <= caller.heard_s <= 4.5
 
 
+@pytest.mark.parametrize("speaks", [True, False])
+def test_a_greeting_that_is_still_being_synthesized_is_not_played_over_a_caller_who_speaks(speaks: bool) -> None:
+    class SlowAnnouncements(Announcements):
+        async def audio(self, *args: Any) -> bytes:
+            await asyncio.sleep(0.8)
+            return await super().audio(*args)
+
+    async def script(caller: VirtualCaller) -> None:
+        await (caller.speak(2.0) if speaks else caller.listen(2.0))
+        assert bool(caller.heard_s) != speaks
+        await caller.listen(20.0)
+
+    settings = CallSettings(greeting="one two three.", silence_prompts=(), silence_timeout_s=12)
+    caller = VirtualCaller(settings=settings)
+    caller.announcements = SlowAnnouncements(caller.speech_models)
+    assert (("assistant", "one two three.") in run_call(script, caller).history) != speaks
+    assert " ".join(caller.voice.clauses).endswith(settings.silence_farewell)  # which nothing drops
+    assert caller.closed == (1000, "the caller was silent")
+
+
 # Echo.
 
 
@@ -214,6 +235,31 @@ def test_a_key_interrupts_a_response() -> None:
     caller = run_call(script)
     done = [e.model_extra["response"]["status"] for e in caller.events if e.type == "response.done" and e.model_extra]
     assert done[-1] == "completed"
+
+
+@pytest.mark.parametrize("seconds_per_word", [0.08, 0.001])
+def test_keys_interrupt_a_response_that_began_after_them_and_get_their_own(seconds_per_word: float) -> None:
+    """The caller says "my code is", and types it: the response to the words begins before the keys are complete."""
+
+    async def script(caller: VirtualCaller) -> None:
+        caller.language_model.words = [f" word{n}" for n in range(40)]
+        caller.language_model.seconds_per_word = seconds_per_word
+        await caller.speak(1.0)
+        caller.press("42")
+        await caller.listen(1.4)
+        assert caller.chunks
+        caller.language_model.words = [" Thank", " you."]
+        await caller.listen(3.0)
+        assert [role for role, _ in caller.history] == ["user", "assistant", "system", "assistant"]
+        assert len(caller.history[1][1].split()) < 20
+        assert caller.history[2:] == [
+            ("system", "The caller pressed 4 2 on the telephone's keys."),
+            ("assistant", "Thank you."),
+        ]
+
+    caller = run_call(script)
+    assert caller.clears == 1
+    assert [event for event in caller.events if event.type == "error"] == []
 
 
 # Silence and time.

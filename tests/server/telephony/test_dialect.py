@@ -19,6 +19,7 @@ from server.telephony.dialect import (
     DtmfDigit,
     Frame,
     MarkPlayed,
+    known_caller,
 )
 from tests.server.telephony.start_dialect import start_dialect
 
@@ -173,3 +174,23 @@ def test_audio_whose_number_is_none_has_no_number(chunk: str) -> None:
     media = json.loads(carrier.audio(bytes(160)))
     frame = json.dumps({**media, "media": {**media["media"], "chunk": "CHUNK"}}).replace('"CHUNK"', chunk)
     assert dialect.parse(frame) == CallerAudio(bytes(160), None)
+
+
+@pytest.mark.parametrize(
+    ("caller", "known"),
+    [
+        ("+15550100", "+15550100"),
+        ("sip:alice@example.org", "sip:alice@example.org"),
+        ("", ""),
+        ("+266696687", ""),
+        ("+86282452253", ""),
+        ("7378742833", "7378742833"),  # a number of Texas, as Vonage writes it
+        ("Anonymous", ""),
+        ("RESTRICTED", ""),
+        ("sip:anonymous@anonymous.invalid:5060", ""),
+        ('"Anonymous" <sip:anonymous@anonymous.invalid>', ""),
+        ("sips:+266696687@example.org", ""),
+    ],
+)
+def test_what_stands_for_a_withheld_number_is_no_caller(caller: str, known: str) -> None:
+    assert known_caller(caller) == known
