@@ -40,6 +40,9 @@ _CACHED_PARTS = 64
 """Texts between messages whose tokens are remembered. The first has the declarations of all tools, and every prompt of
 a conversation begins with it."""
 
+_MAX_DEPTH = 100
+"""Levels of a call's arguments. Deeper ones are text in the prompt: what escapes and renders them is recursive."""
+
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
@@ -153,9 +156,18 @@ def _rendered(message: Message, placeholder: Callable[[str], str], escape: Calla
 def _arguments(call: ToolCall) -> Any:
     """A call's arguments as an object, or as text if a client's history holds something else."""
     try:
-        return json.loads(call.arguments)
-    except ValueError:
+        given = json.loads(call.arguments)
+    except (ValueError, RecursionError):
         return call.arguments
+    return call.arguments if _is_deeper(given, _MAX_DEPTH) else given
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether JSON is nested more deeply than so many levels."""
+    if not isinstance(value, (dict, list)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(item, levels - 1) for item in items)
 
 
 def without_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -26,7 +26,7 @@ from model.checkpoint.architectures import (
 )
 from model.checkpoint.gguf import BadModelFile, GGUFFile, StoredBlocks, split_parts
 from model.checkpoint.rope import RopeParameters, rope_from_config, rotary_frequencies
-from model.checkpoint.tokenizer import TextTokenizer
+from model.checkpoint.tokenizer import CONTROL, TextTokenizer
 
 _log = logging.getLogger("rejoinder.model")
 
@@ -37,6 +37,9 @@ C = TypeVar("C", "GGUFCheckpoint", "SafetensorsCheckpoint")
 _GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
 """Families that can be read from GGUF files. Diffusion models are published as safetensors."""
 
+_ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>")
+"""Control tokens that end a response, whether a GGUF header names them or not: it has one id where the checkpoint that
+it was made from has a list."""
 
 _MAX_SIZE = 1 << 24
 """Larger sizes are damage, and would take all the memory. Contexts are the largest: 10 million tokens."""
@@ -258,10 +261,11 @@ class GGUFCheckpoint:
     @_reading
     def stop_tokens(self) -> frozenset[int]:
         """Ids of the tokens that end a response."""
-        keys = ("eos_token_id", "eot_token_id", "eom_token_id")
-        return frozenset(
-            int(self._metadata[f"tokenizer.ggml.{key}"]) for key in keys if f"tokenizer.ggml.{key}" in self._metadata
-        )
+        named = (f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
+        kinds = self._metadata.get("tokenizer.ggml.token_type", [])
+        known = enumerate(zip(self._metadata["tokenizer.ggml.tokens"], kinds, strict=False))
+        ends = {token for token, (text, kind) in known if kind == CONTROL and text in _ENDS}
+        return frozenset({int(self._metadata[key]) for key in named if key in self._metadata} | ends)
 
 
 def _pairs_to_halves(weight: torch.Tensor, head_dim: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from tokenizers.decoders import DecodeStream
 
 from model.checkpoint.gguf import BadModelFile
 
-_CONTROL, _USER_DEFINED = 3, 4
+CONTROL, _USER_DEFINED = 3, 4
 """GGUF token types that are matched as whole tokens in a template."""
 
 _QWEN2 = (
@@ -90,9 +90,9 @@ class TextTokenizer:
         full.decoder = decoders.ByteLevel()
         kinds = metadata.get("tokenizer.ggml.token_type", [])
         whole = [
-            AddedToken(token, special=kind == _CONTROL, normalized=False)
+            AddedToken(token, special=kind == CONTROL, normalized=False)
             for token, kind in zip(tokens, kinds, strict=False)
-            if kind in (_CONTROL, _USER_DEFINED)
+            if kind in (CONTROL, _USER_DEFINED)
         ]
         full.add_tokens(whole)
         return TextTokenizer(full)
@@ -144,6 +144,11 @@ class TextTokenizer:
         if token in self._added_tokens or not _BYTES.keys() >= set(text):  # decoding takes those for plain text, too
             return text.encode()
         return bytes(_BYTES[character] for character in text)
+
+    @cached_property
+    def longest_token(self) -> int:
+        """The length of the longest token. No text has more characters for each of its tokens."""
+        return max(map(len, self._full.get_vocab()))
 
     @cached_property
     def _added_tokens(self) -> frozenset[int]:

@@ -31,16 +31,22 @@ class ToolCallParser:
 
     Args:
         is_valid: whether a function of this name may be called with these arguments (JSON text).
+        most: calls of one response; further ones are dropped. None for any number.
+        tags_only: whether a call in a fence, or bare, is text for the user.
     """
 
-    def __init__(self, is_valid: Callable[[str, str], bool]) -> None:
-        self._is_valid = is_valid
+    def __init__(
+        self, is_valid: Callable[[str, str], bool], *, most: int | None = None, tags_only: bool = False
+    ) -> None:
+        self._is_valid, self._most = is_valid, most
         self._held = ""
+        self._space: str | None = None
+        """White space since the last call, which belongs to the text that follows, if any does. None after text."""
         self._name: str | None = None
         self._written = ""
         self._made: tuple[tuple[str, str], ...] = ()
         self._scanner = _ObjectScanner()
-        self._at_start = True
+        self._at_start = not tags_only
         self._was_enforced = False
         self.num_calls = 0
         """Complete calls so far."""
@@ -48,7 +54,7 @@ class ToolCallParser:
     @property
     def is_holding(self) -> bool:
         """Whether text is held back because it may be a call."""
-        return bool(self._held)
+        return bool(self._held or self._space)
 
     def text_length(self, draft: str) -> int:
         """How many characters of what may follow are text for the user, and would not be held back."""
@@ -67,7 +73,7 @@ class ToolCallParser:
         plain, deltas = "", list[ToolCallDelta]()
         while self._held:
             start, decided = self._find_opening()
-            plain += self._held[:start]
+            plain += self._spaced(self._held[:start])
             self._at_start = self._at_start and not plain.strip()
             self._held = self._held[start:]
             if not decided or not self._held:
@@ -76,13 +82,13 @@ class ToolCallParser:
             if call is None:
                 break
             name, arguments, length = call
-            if name and (name, arguments) not in self._made:
-                deltas.append(self._done(name, arguments))
-            elif not name:
-                plain += self._held[:length]
+            if name:
+                deltas += self._done(name, arguments)
+            else:
+                plain += self._spaced(self._held[:length])
                 self._at_start = False
             self._held = self._held[length:]
-        return plain if plain.strip() or not self.num_calls else "", deltas
+        return plain, deltas
 
     def finish(self) -> tuple[str, list[ToolCallDelta]]:
         """The response has ended: what was held back. Without a closing tag or fence, a complete call counts."""
@@ -92,8 +98,18 @@ class ToolCallParser:
         opening = next((mark for mark in _OPENINGS if held.startswith(mark)), None)
         found = None if opening is None else self._read(held[len(opening) if opening != "{" else 0 :])
         if found is None:
-            return held, []
-        return "", [] if found in self._made else [self._done(*found)]
+            return self._spaced(held), []
+        return "", [*self._done(*found)]
+
+    def _spaced(self, text: str) -> str:
+        """Text for the user, with the white space that has waited for it."""
+        if self._space is None:
+            return text
+        self._space += text
+        if not text.strip():
+            return ""
+        spaced, self._space = self._space, None
+        return spaced
 
     def _enforced(self) -> tuple[str, list[ToolCallDelta]]:
         plain, deltas = "", list[ToolCallDelta]()
@@ -122,7 +138,7 @@ class ToolCallParser:
         was_held = any(made.startswith(self._written) for made in alike)
         self._written += arguments
         call = (self._name, self._written)
-        if complete and call in self._made:
+        if (complete and call in self._made) or self._is_full:
             return
         if not complete and any(made.startswith(self._written) for made in alike):
             return
@@ -181,7 +197,7 @@ class ToolCallParser:
         """Name and arguments of a call in JSON; None if it is none, or not a valid one."""
         try:
             payload, _ = json.JSONDecoder().raw_decode(text.strip())
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(payload, dict) or not isinstance(payload.get("name"), str):
             return None
@@ -189,10 +205,18 @@ class ToolCallParser:
         arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         return (payload["name"], arguments) if self._is_valid(payload["name"], arguments) else None
 
-    def _done(self, name: str, arguments: str) -> ToolCallDelta:
+    def _done(self, name: str, arguments: str) -> Iterator[ToolCallDelta]:
+        """A complete call, unless it repeats an earlier one, or there are enough."""
+        self._space = ""
+        if (name, arguments) in self._made or self._is_full:
+            return
         self._made += ((name, arguments),)
         self.num_calls += 1
-        return ToolCallDelta(self.num_calls - 1, name, arguments, True)
+        yield ToolCallDelta(self.num_calls - 1, name, arguments, True)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._most is not None and self.num_calls >= self._most
 
 
 class _ObjectScanner:

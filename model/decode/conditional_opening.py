@@ -70,7 +70,8 @@ class ConditionalOpening(Constraint):
         return self._constraint.choose(logits)
 
     def start(self) -> tuple[int, ...]:
-        return self._constraint.start()
+        """Nothing: what the constraint forces comes after the row whose features decide."""
+        return ()
 
     def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
         """Mask the logits; see `Constraint`. The opening is chosen once it is certain that the response is no call."""

@@ -96,22 +96,26 @@ class Constraint:
         """
         if self._matcher is None:
             return
-        for row, allowed in enumerate(self._matcher.along(draft)):
+        for row, allowed in enumerate(self._along(self._matcher, draft)):
             self._mask(logits[row], allowed, draft[:row])
         if copied:
-            for count, allowed in enumerate(self._matcher.along(copied)[1:], 1):
+            for count, allowed in enumerate(self._along(self._matcher, copied)[1:], 1):
                 self._mask(logits[count + len(draft)], allowed, copied[:count])
 
     def rules(self, draft: Sequence[int]) -> list[RowRule]:
         """What `restrict` does to the row before the first of these drafts, to the one after it, and so on, as far as
         that does not depend on logits; empty if that of the first row does."""
         rules: list[RowRule] = []
-        for row, allowed in enumerate([] if self._matcher is None else self._matcher.along(draft)):
+        for row, allowed in enumerate([] if self._matcher is None else self._along(self._matcher, draft)):
             rule = self._rule(allowed, draft[:row])
             if rule is None:
                 break
             rules.append(rule)
         return rules
+
+    def _along(self, matcher: GrammarMatcher, tokens: Sequence[int]) -> list[Allowed]:
+        """What the grammar allows in the row before the first of these tokens, in the one after it, and so on."""
+        return matcher.along(tokens)
 
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         """Restrict one row, which follows these drafts, in place."""
@@ -187,23 +191,28 @@ class Constraint:
 
 
 class OpeningConstraint(Constraint):
-    """Holds the beginning of a response to a grammar. What follows is free: where the grammar would end the response,
-    it is left."""
+    """Holds the beginning of a response to a grammar. What follows is free: where the grammar would let the response
+    end, it is left."""
+
+    def _along(self, matcher: GrammarMatcher, tokens: Sequence[int]) -> list[Allowed]:
+        """See `Constraint`: no further than to the first end of the grammar."""
+        found = matcher.along(tokens)
+        return found[: next((n for n, allowed in enumerate(found, 1) if matcher.may_end(allowed)), len(found))]
 
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
-        if self._matcher is not None and not self._matcher.is_end(allowed):
+        if self._matcher is not None and not self._matcher.may_end(allowed):
             super()._mask(logits, allowed, drafted)
 
     def _rule(self, allowed: Allowed, drafted: Sequence[int]) -> RowRule | None:
-        at_end = self._matcher is not None and self._matcher.is_end(allowed)
+        at_end = self._matcher is not None and self._matcher.may_end(allowed)
         return RowRule() if at_end else super()._rule(allowed, drafted)
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """See `Constraint`: anything is allowed after the end of the grammar."""
         if self._matcher is None or not tokens:
             return len(tokens)
-        allowed = self._matcher.along(tokens)
-        return len(tokens) if self._matcher.is_end(allowed[-1]) else len(allowed) - 1
+        allowed = self._along(self._matcher, tokens)
+        return len(tokens) if self._matcher.may_end(allowed[-1]) else len(allowed) - 1
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Follow the grammar to its end; returns what it forces next."""
@@ -215,7 +224,7 @@ class OpeningConstraint(Constraint):
     def _consume(self, matcher: GrammarMatcher, token: int) -> None:
         """Follow the grammar by one token, and forget it once its text is complete."""
         super()._consume(matcher, token)
-        if matcher.is_end(matcher.allowed()):
+        if matcher.may_end(matcher.allowed()):
             self._matcher = None
 
 

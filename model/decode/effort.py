@@ -46,6 +46,7 @@ class DenoisingSchedule:
         in_flight: number of blocks denoised at a time.
         block_size: tokens of a block; None for the family's own.
         draft_steps: most steps of a block drafter. Its drafts are verified, so they change the speed only.
+        limit: the `max_steps` that was asked for in place of an effort's own; None if none was.
     """
 
     rule: UnmaskingRule = "threshold"
@@ -56,6 +57,7 @@ class DenoisingSchedule:
     in_flight: int = 1
     block_size: int | None = None
     draft_steps: int = 2
+    limit: int | None = None
 
     @property
     def may_change(self) -> bool:
@@ -66,7 +68,7 @@ class DenoisingSchedule:
         """The same with this limit of steps. Raises ValueError if it is out of range."""
         if not 1 <= max_steps <= 64:
             raise ValueError(f"max_steps is {max_steps} and must be between 1 and 64")
-        return replace(self, max_steps=max_steps, draft_steps=max_steps)
+        return replace(self, max_steps=max_steps, draft_steps=max_steps, limit=max_steps)
 
 
 EFFORTS: dict[Effort, DenoisingSchedule] = {

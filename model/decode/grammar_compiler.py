@@ -307,9 +307,9 @@ class GrammarMatcher:
             raise GrammarFailed(f"the grammar cannot be followed any further: {self._error()}")
         return self._without_endless_digits(np.frombuffer(mask, np.uint8, num_bytes(self._compiler.vocabulary)))
 
-    def is_end(self, allowed: Allowed) -> bool:
-        """Whether nothing but the end of the response is allowed."""
-        return isinstance(allowed, int) and allowed in self._compiler.stop_tokens
+    def may_end(self, allowed: Allowed) -> bool:
+        """Whether the end of the response is allowed."""
+        return any(allows(allowed, token) for token in self._compiler.stop_tokens)
 
     def along(self, tokens: Sequence[int]) -> list[Allowed]:
         """What is allowed before the first of `tokens`, after it, and so on, up to the first that is not allowed. The

@@ -72,6 +72,11 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
     return schema
 
 
+def most_calls(*, parallel: bool, most: int | None) -> int:
+    """How many calls one response may make, if so many are asked for."""
+    return min(most or _MAX_CALLS, _MAX_CALLS) if parallel else 1
+
+
 def call_matcher(
     compiler: GrammarCompiler,
     tokenizer: TextTokenizer,
@@ -103,7 +108,7 @@ def call_matcher(
     rules = "".join(f"option_{n}: {option}\n" for n, option in enumerate(options))
     body = " | ".join(f"option_{n}" for n in range(len(options)))
     start, end = (_tag(tokenizer, tag) for tag in (CALL_START, CALL_END))
-    more = (min(most or _MAX_CALLS, _MAX_CALLS) if parallel else 1) - 1
+    more = most_calls(parallel=parallel, most=most) - 1
     tagged, bare = ((f'{form} ("\\n" {form}){{0,{more}}}' if more else form) for form in ("tagged", "bare"))
     head = lark_string('{"name": "')
     grammar = f'start: {tagged} | {bare}\ntagged: {start} "\\n" bare "\\n" {end}\nbare: {head} ({body}) "}}"\n{rules}'

@@ -31,7 +31,15 @@ from model.engine.engine import Engine
 from model.engine.request_opening import with_opening
 from model.engine.response_form import ResponseForm, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
-from model.engine.truncation import num_characters, num_droppable, num_instructions, without_oldest
+from model.engine.truncation import (
+    Dropped,
+    num_characters,
+    num_droppable,
+    num_dropped_unread,
+    num_instructions,
+    num_to_drop,
+    without_oldest,
+)
 from model.engine.turn_completion_reader import TurnCompletionReader
 from model.nn.forward_batch import prefill, prefill_chunk
 from model.nn.kv_cache import KeyValueCache
@@ -40,15 +48,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("rejoinder.model")
 
-_MAX_CHARACTERS_PER_TOKEN = 16
-"""No text of any length has more characters per token. A longer conversation is shortened before it is encoded."""
-
 _MAX_STEPS_WITH_ADAPTER = 4
 """Maximum steps of a block with an adapter that we trained: more steps do not improve it
 (docs/benchmarks/language-model.md)."""
-
-_RETENTION_RATIO = 0.5
-"""Half of the messages are dropped at once, so that this does not happen again at the next turn."""
 
 
 class PromptTooLong(ValueError):
@@ -100,7 +102,7 @@ class Conversation:
         self._cache = engine.new_cache()
         self._forked_from: KeyValueCache | None = None
         self._request: Request | None = None
-        self._num_dropped = 0
+        self._dropped = Dropped()
         self._encoded_instructions: tuple[Sequence[Message], Sequence[Mapping[str, Any]], list[int]] = ([], [], [])
         self._turn_completion = TurnCompletionReader(engine)
 
@@ -130,7 +132,8 @@ class Conversation:
             raise ValueError(f"max_tokens is {ask.max_tokens} and must be 1 or more")
         schedule = default = self._engine.denoising_schedule
         if ask.effort is not None:
-            schedule = schedule_for_effort(ask.effort, ask.max_steps, default.rule, default.in_flight, default.edit)
+            limit = default.limit if ask.max_steps is None else ask.max_steps
+            schedule = schedule_for_effort(ask.effort, limit, default.rule, default.in_flight, default.edit)
         elif ask.max_steps is not None:
             schedule = default.limited(ask.max_steps)
         form = ResponseForm()
@@ -258,7 +261,7 @@ class Conversation:
             keep_instructions=self._keep_instructions,
         )
         fork._forked_from = self._cache if self._forked_from is None else self._forked_from
-        fork._num_dropped = self._num_dropped
+        fork._dropped = self._dropped
         fork._truncation = self._truncation
         return fork
 
@@ -443,43 +446,36 @@ class Conversation:
     ) -> tuple[list[int], int]:
         """Token ids of the prompt, and how many tokens the context leaves for a response. Messages that were dropped
         from one prompt stay dropped from the next, so that the cache can be reused."""
-        engine, keep_all = self._engine, self._truncation.keep_all
-        if self._num_dropped >= num_droppable(messages):
-            self._num_dropped = 0  # this is another, shorter conversation
-        max_characters = engine.context * _MAX_CHARACTERS_PER_TOKEN
-        if keep_all and num_characters(messages) > max_characters:
+        engine, truncation = self._engine, self._truncation
+        longest = engine.model.tokenizer.longest_token if truncation.keep_all else 0
+        if truncation.keep_all and num_characters(messages) > engine.context * longest:
             raise PromptTooLong(f"the conversation has {num_characters(messages)} characters, and the context "
                                 f"holds {engine.context} tokens: shorten it")  # fmt: skip
-        while (
-            num_droppable(messages) > self._num_dropped
-            and num_characters(without_oldest(messages, self._num_dropped)) > max_characters
-        ):
-            self._num_dropped += 1  # it cannot fit, so it is not worth encoding
+        dropped = self._dropped.count(messages, truncation)
+        if not truncation.keep_all:
+            dropped = num_dropped_unread(messages, dropped, engine.context)
         while True:
-            remaining = without_oldest(messages, self._num_dropped)
+            remaining = without_oldest(messages, dropped)
             read = with_noted_outputs(remaining) if engine.model.notes_outputs else remaining
             ids = engine.model.template.encode(read, tools=tools, add_generation_prompt=add_generation_prompt)
+            self._dropped = Dropped.oldest(messages, dropped, truncation)
             free = engine.context - len(ids)
             enough = free >= engine.context // 8  # for a response of some length
             if enough and not self._exceeds_limit(remaining, tools, ids):
                 return ids, free
-            droppable = 0 if keep_all else num_droppable(messages) - self._num_dropped
-            if droppable == 0:
+            if truncation.keep_all or dropped == num_droppable(messages):
                 if free > 0:
                     return ids, free
-                if keep_all:
+                if truncation.keep_all:
                     raise PromptTooLong(f"the conversation needs {len(ids)} tokens, and the context holds "
                                         f"{engine.context}: shorten it")  # fmt: skip
                 raise PromptTooLong(
                     f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
                     f"context holds {engine.context}: shorten the message or the instructions"
                 )
-            ratio = self._truncation.retention_ratio
-            self._num_dropped += max(1, droppable - int(droppable * (_RETENTION_RATIO if ratio is None else ratio)))
+            dropped = num_to_drop(messages, dropped, truncation.retention_ratio)
             _log.info(
-                "a conversation has outgrown %d tokens: its oldest %d messages are dropped",
-                engine.context,
-                self._num_dropped,
+                "a conversation has outgrown %d tokens: its oldest %d messages are dropped", engine.context, dropped
             )
 
     def _exceeds_limit(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> bool:

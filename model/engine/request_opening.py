@@ -3,7 +3,7 @@ to decline, to ask back or to correct goes on to do so."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, get_args
@@ -53,32 +53,41 @@ def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseFo
     """The form of a response, with what the model's request classifier demands if no tool is called: that it ends at
     once, if what the user said is for others to answer (`Ask.task`, `Ask.verdicts`), or that it begins with an opening.
 
-    Nothing changes without a classifier, and for a response to anything but a user's message. Openings are for the
-    instructions that the classifier was trained with, where no tools are declared.
+    Nothing changes without a classifier, and for a response to anything but a user's message. Verdicts and openings are
+    for the instructions that the classifier was trained with, where no tools are declared; openings are not added to
+    what a grammar describes.
     """
     classifier, messages = model.request_classifier, ask.messages
     if classifier is None or not messages or messages[-1].role != "user":
         return form
     knows = messages[0].role == "system" and classifier.is_valid_for(messages[0].content) and not ask.tools
     opens = knows and ask.grammar is None
-    if not opens and ask.task != "maybe":
+    if not opens and not (knows and ask.verdicts) and ask.task != "maybe":
         return form
-    opening = _Opening(model, classifier, ask, opens=opens)
+    opening = _Opening(model, classifier, ask, ask.verdicts if knows else (), opens=opens)
     constraint = ConditionalOpening(form.constraint or Constraint(), opening.choose)
     return replace(form, constraint=constraint, verdict=lambda: opening.ended)
 
 
 class _Opening:
-    """The opening of one response. `ended` is set once it is chosen, if the response ends instead."""
+    """The opening of one response. `ended` is set once it is chosen, if the response ends instead.
 
-    def __init__(self, model: LoadedModel, classifier: RequestClassifier, ask: Ask, *, opens: bool) -> None:
-        self._model, self._classifier, self._ask, self._opens = model, classifier, ask, opens
+    Args:
+        verdicts: the kinds of requests, besides tasks, at which the response ends.
+        opens: whether it begins with one of `OPENINGS` otherwise.
+    """
+
+    def __init__(
+        self, model: LoadedModel, classifier: RequestClassifier, ask: Ask, verdicts: Collection[Handed], *, opens: bool
+    ) -> None:
+        self._model, self._classifier, self._ask = model, classifier, ask
+        self._verdicts, self._opens = verdicts, opens
         self.ended: HandedOver | Literal[""] = ""
 
     def choose(self, features: Tensor) -> Beginning:
         """How the response begins; with its end, if others answer the request."""
         ask = self._ask
-        useless = [kind for kind in get_args(Handed) if not self._opens or kind not in ask.verdicts]
+        useless = [kind for kind in get_args(Handed) if kind not in self._verdicts]
         scores = self._classifier.scores_of(features)
         kind = self._classifier.verdict(scores, may_be_task=bool(ask.task), leaving_out=useless)
         if kind == "task":

@@ -19,7 +19,7 @@ from model.decode.constraint import Constraint, OpeningConstraint
 from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.token_set import packed
-from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
+from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher, most_calls
 from model.engine.loader import LoadedModel
 
 
@@ -113,7 +113,9 @@ def response_form(model: LoadedModel, ask: Ask) -> ResponseForm:
         margins=model.call_margins,
         habit=model.call_habit,
     )
-    return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
+    calls_allowed, limit = tool_choice != "none", most_calls(parallel=parallel, most=most)
+    parser = ToolCallParser(_validator(model, tools), most=limit, tags_only=not calls_allowed)
+    return ResponseForm(constraint, parser, calls_allowed)
 
 
 def _answers_question(messages: Sequence[Message]) -> bool:
@@ -158,7 +160,7 @@ def _validator(model: LoadedModel, tools: Sequence[Tool]) -> Callable[[str, str]
         schema = arguments_schema(by_name[name])
         try:
             given = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return isinstance(given, dict) and model.grammars.follows(_in_order(given, schema), JSONSchema(schema))
 

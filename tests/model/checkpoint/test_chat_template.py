@@ -65,6 +65,18 @@ TEMPLATE_WITH_CALLS = (
 )
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@pytest.mark.parametrize("levels", [101, 600, 100_000])
+@pytest.mark.parametrize("source", [TEMPLATE_WITH_CALLS, CHATML])
+def test_arguments_that_are_nested_too_deeply_are_text(
+    tiny_qwen2: Path, source: str, levels: int, opening: str
+) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    arguments = opening * levels + "0" + ("]" if opening == "[" else "}") * levels
+    called = [CALLED[0], Message("assistant", "", (Call("call_1", "look_up", arguments),)), CALLED[2]]
+    assert json.dumps(arguments) in tokenizer.decode(ChatTemplate(source, tokenizer).encode(called))
+
+
 def test_calls_and_their_output_reach_the_template(tiny_qwen2: Path) -> None:
     tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
     ids = ChatTemplate(TEMPLATE_WITH_CALLS, tokenizer).encode(CALLED)

@@ -105,6 +105,18 @@ def test_a_damaged_gguf_is_rejected_with_a_clear_error(
         Decoder(open_checkpoint(broken), torch.device("cpu"), "float32")
 
 
+def test_all_tokens_that_end_a_response_are_known_although_the_header_names_one(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, tiny_qwen2: Path
+) -> None:
+    path = write_gguf(tiny_qwen2, tmp_path / "whole.gguf", tiny_tokenizer, gguf.GGMLQuantizationType.F32)
+    checkpoint = open_checkpoint(path)
+    assert isinstance(checkpoint, GGUFCheckpoint)
+    ends = {tiny_tokenizer.token_to_id(name) for name in ("<|endoftext|>", "<|im_end|>")}
+    assert checkpoint.stop_tokens() == ends
+    checkpoint._metadata["tokenizer.ggml.token_type"] = [1] * len(checkpoint._metadata["tokenizer.ggml.tokens"])
+    assert checkpoint.stop_tokens() == {tiny_tokenizer.token_to_id("<|im_end|>")}, "the others are ordinary text"
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

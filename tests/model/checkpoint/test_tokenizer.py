@@ -46,3 +46,8 @@ def test_a_tokenizer_is_built_from_vocabulary_and_merges(tmp_path: Path, tiny_to
 def test_a_token_that_stands_for_no_bytes_is_its_text() -> None:
     tokenizer = TextTokenizer(Tokenizer(models.BPE({"Ġa": 0, "漢": 1, "a b": 2}, [])))
     assert [tokenizer.token_bytes(token) for token in range(4)] == [b" a", "漢".encode(), b"a b", b""]
+
+
+def test_no_text_has_more_characters_a_token_than_the_longest_token() -> None:
+    vocabulary = {"Ġ": 0, "-": 1, "--": 2, "----": 3, "é": 4}
+    assert TextTokenizer(Tokenizer(models.BPE(vocabulary, []))).longest_token == 4

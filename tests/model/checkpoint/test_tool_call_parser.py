@@ -10,9 +10,11 @@ from model.checkpoint.tool_call_parser import ToolCallParser
 NAMES = ("get_weather", "end_call")
 
 
-def parse(text: str, size: int, *, enforced: bool = False) -> tuple[str, list[tuple[int, str, str, bool]]]:
+def parse(
+    text: str, size: int, *, enforced: bool = False, most: int | None = None, tags_only: bool = False
+) -> tuple[str, list[tuple[int, str, str, bool]]]:
     """Text for the user, and the calls with their pieces joined, from pieces of `size` characters."""
-    parser = ToolCallParser(lambda name, arguments: name in NAMES)
+    parser = ToolCallParser(lambda name, arguments: name in NAMES, most=most, tags_only=tags_only)
     plain, deltas = "", list[ToolCallDelta]()
     for start in range(0, len(text), size):
         more, new = parser.push(text[start : start + size], enforced=enforced)
@@ -63,6 +65,31 @@ def test_free_text_is_separated_from_calls(
 ) -> None:
     got_plain, got_calls = parse(text, size)
     assert (got_plain if plain.strip() else got_plain.strip(), got_calls) == (plain if plain.strip() else "", calls)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_white_space_is_kept_between_texts_and_dropped_between_calls(size: int) -> None:
+    called, again = (f"<tool_call>{CALL.replace('Paris', city)}</tool_call>" for city in ("Paris", "Rome"))
+    plain, calls = parse(f"Hello.\n{called}\n \n{again}\n\nFirst\n\nSecond one {called}\n", size)
+    assert plain == "Hello.\n\n\nFirst\n\nSecond one " and len(calls) == 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(("most", "expected"), [(1, 1), (2, 2), (3, 3), (None, 3)])
+def test_no_more_calls_count_than_a_response_may_make(size: int, most: int | None, expected: int) -> None:
+    text = "\n".join(f"<tool_call>{CALL.replace('Paris', city)}</tool_call>" for city in ("Paris", "Rome", "Pisa"))
+    for enforced in (False, True):
+        plain, calls = parse(text, size, enforced=enforced, most=most)
+        assert not plain and [index for index, *_ in calls] == list(range(expected))
+    unclosed = parse(text.removesuffix("</tool_call>"), size, most=most)[1]
+    assert len(unclosed) == expected
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_what_is_no_tag_is_text_where_no_call_counts(size: int) -> None:
+    for text in (f"```json\n{CALL}\n```", CALL, f"<tools>{CALL}</tools>"):
+        assert parse(text, size, tags_only=True) == (text, [])
+    assert parse(f"Hello. <tool_call>{CALL}</tool_call>", size, tags_only=True) == ("Hello. ", [WEATHER])
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from chat.types import Opening, Tool
+from model.decode.constraint import OpeningConstraint
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.engine.conversation import Conversation
@@ -35,6 +37,39 @@ async def test_a_response_begins_with_one_of_its_openings_and_goes_on_freely(eng
     if engine.diffusion is None:
         alone = await collect_progress(Conversation(engine, drafting=False), SYSTEM, HELLO, **options)
         assert committed_text(alone) == text
+
+
+@pytest.mark.parametrize("options", [("Hello", "Hello to you, France"), ("Hello", "Hello to", "Hello to you")])
+async def test_an_opening_that_another_one_continues_leaves_room_for_an_answer(
+    engine: Engine, options: tuple[str, ...]
+) -> None:
+    given = {"grammar": Opening(options), "max_tokens": 40}
+    text = committed_text(await collect_progress(Conversation(engine), SYSTEM, HELLO, **given))
+    assert text.startswith("Hello") and len(text) > max(map(len, options))
+    if engine.diffusion is None:
+        alone = await collect_progress(Conversation(engine, drafting=False), SYSTEM, HELLO, **given)
+        assert committed_text(alone) == text
+
+
+def test_an_opening_is_over_where_its_text_is_complete_although_another_one_continues_it(model: LoadedModel) -> None:
+    encode = model.tokenizer.encode
+    first, second, free = encode("Hello"), encode(" to you"), encode("Paris")
+    tokens = [*first, *second]
+
+    def constraint() -> OpeningConstraint:
+        return OpeningConstraint(model.grammars.compile(Opening(("Hello", "Hello to you", "Hello to you, France"))))
+
+    opening, logits = constraint(), torch.zeros(1 + len(tokens), model.decoder.config.vocab_size)
+    opening.restrict(logits, tokens)
+    assert logits[: len(first)].isinf().any(1).all() and not logits[len(first) :].isinf().any()
+    for drafts in (tokens, [*first, *free], [*tokens, *free]):
+        assert opening.allowed_length(drafts) == len(drafts)
+    assert opening.allowed_length(free) == 0
+    opening.commit(first)
+    assert not opening.active
+    at_once = constraint()
+    at_once.commit([*tokens, *free])
+    assert not at_once.active
 
 
 async def test_a_single_opening_is_read_like_the_end_of_the_prompt(engine: Engine) -> None:

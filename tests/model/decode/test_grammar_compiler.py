@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
+from chat.types import Opening
 from lab.benchmarks.random_schemas import random_schema
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar import (
@@ -319,3 +320,11 @@ def test_allows() -> None:
     assert allows(3, 3)
     assert not allows(3, 4)
     assert allows(packed(np.array([False, True])), 1)
+
+
+@pytest.mark.parametrize("kind", [Choice, Opening])
+@pytest.mark.parametrize("code", [*range(32), 0x7F, 0x85, 0x2028])
+def test_a_text_with_a_control_character_can_be_enforced(compiler: GrammarCompiler, kind: type, code: int) -> None:
+    text = f'The "rules"{chr(code)} \\of France'
+    for options in ((text,), (text, "Paris")):
+        assert compiler.follows(text, kind(options))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from chat.types import Ask, Effort, Message
+from chat.types import Ask, Effort, Message, ToolCall, Truncation
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.decode.sampling import Sampling, probabilities
@@ -297,6 +297,90 @@ async def test_dropped_messages_stay_dropped_so_that_the_cache_is_reused(engine:
     assert second.cached_tokens > second.prompt_tokens * 0.8
     (shorter, *_) = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=2)
     assert shorter.prompt_tokens == len(engine.model.template.encode([SYSTEM, HELLO]))
+
+
+async def prompt_tokens(conversation: Conversation, *messages: Message) -> int:
+    return (await collect_progress(conversation, *messages, max_tokens=2))[0].prompt_tokens
+
+
+async def test_what_was_dropped_of_one_conversation_is_not_dropped_from_another(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    await prompt_tokens(conversation, SYSTEM, *LONG_DIALOGUE)
+    other = [SYSTEM, *(Message(message.role, "to you") for message in LONG_DIALOGUE)]
+    whole = len(engine.model.template.encode(other))
+    assert await prompt_tokens(conversation.fork(), *other) == whole
+    assert await prompt_tokens(conversation, *other) == whole
+
+
+async def test_messages_that_a_client_deletes_are_not_dropped_again(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    length = await prompt_tokens(conversation, SYSTEM, *LONG_DIALOGUE)
+    assert length < len(engine.model.template.encode([SYSTEM, *LONG_DIALOGUE[2:]])), "more were dropped"
+    assert await prompt_tokens(conversation, SYSTEM, *LONG_DIALOGUE[1:]) == length
+    assert await prompt_tokens(conversation, SYSTEM, *LONG_DIALOGUE[2:]) == length
+
+
+@pytest.mark.parametrize("after", [Truncation(), Truncation(keep_all=True)])
+async def test_messages_come_back_when_the_limit_they_were_dropped_for_is_removed(
+    engine: Engine, after: Truncation
+) -> None:
+    conversation, turns = Conversation(engine), [Message("user", "hello"), Message("assistant", "you")] * 8
+    messages = [SYSTEM, *turns, HELLO]
+    whole = len(engine.model.template.encode(messages))
+    conversation.limit_context(Truncation(max_tokens=whole // 2))
+    assert await prompt_tokens(conversation, *messages) < whole
+    conversation.limit_context(after)
+    assert await prompt_tokens(conversation, *messages) == whole
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.5, 0.9, 1.0])
+async def test_the_user_speaks_first_in_what_remains(
+    engine: Engine, ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Message("assistant", "", (ToolCall("call_1", "hang_up", "{}"),))
+    turns = [Message("user", "hello " * 9), call, Message("tool", "you", tool_call_id="call_1"), *LONG_DIALOGUE[1:2]]
+    read: list[list[str]] = []
+    encode = engine.model.template.encode
+
+    def record(messages: list[Message], **options: Any) -> list[int]:
+        read.append([message.role for message in messages])
+        return encode(messages, **options)
+
+    monkeypatch.setattr(engine.model.template, "encode", record)
+    conversation = Conversation(engine)
+    conversation.limit_context(Truncation(retention_ratio=ratio))
+    await prompt_tokens(conversation, SYSTEM, *turns * 9, HELLO)
+    assert len(read) > 1 and all(roles[:2] == ["system", "user"] for roles in read if len(roles) > 1)
+
+
+async def test_a_text_of_long_tokens_is_read_if_it_fits(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qwen's vocabulary has a token of 128 spaces."""
+    tokenizer, spaces = engine.model.tokenizer, " " * 128
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "longest_token", len(spaces))
+    monkeypatch.setattr(tokenizer, "encode", lambda text: [0] * text.count(spaces) or encode(text))
+    conversation = Conversation(engine, keep_all_messages=True)
+    assert await prompt_tokens(conversation, Message("user", spaces * (engine.context // 2))) > engine.context // 2
+    with pytest.raises(PromptTooLong, match="characters"):
+        await prompt_tokens(conversation, Message("user", spaces * (engine.context + 1)))
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 2), ({"max_steps": 5}, 5)])
+async def test_an_effort_does_not_raise_the_servers_limit_of_steps(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, given: dict[str, int], expected: int
+) -> None:
+    engine = Engine(lambda: model, denoising_schedule=schedule_for_effort("medium", 2))
+    steps: list[int] = []
+    drafting = engine.drafting
+
+    def record(*, constrained: bool, max_steps: int) -> Any:
+        steps.append(max_steps)
+        return drafting(constrained=constrained, max_steps=max_steps)
+
+    monkeypatch.setattr(engine, "drafting", record)
+    await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=2, effort="high", **given)
+    engine.close()
+    assert set(steps) == {expected}
 
 
 async def test_a_far_too_long_conversation_is_shortened_before_it_is_encoded(engine: Engine) -> None:

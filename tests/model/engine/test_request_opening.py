@@ -160,6 +160,24 @@ async def test_a_response_ends_at_once_at_requests_that_others_answer(model: Loa
     engine.close()
 
 
+@pytest.mark.parametrize(
+    "grammar",
+    [Opening(("hello to you",)), Opening(("hello to you", "Paris is the capital")), Choice(("hello", "Paris"))],
+    ids=["an opening", "a choice of openings", "a choice"],
+)
+async def test_others_answer_a_request_although_a_grammar_describes_the_response(
+    model: LoadedModel, grammar: Opening | Choice
+) -> None:
+    """The request is judged by the prompt's last row, before anything that the grammar forces."""
+    engine = Engine(lambda: replace(model, request_classifier=telling_apart(model, KINDS.index("danger") - 1)))
+    options: dict[str, Any] = {"grammar": grammar, "verdicts": frozenset({"danger"}), "max_tokens": 20}
+    progress = await collect_progress(Conversation(engine), SYSTEM, OTHER, **options)
+    assert [step.finished for step in progress] == ["danger"] and not committed_text(progress)
+    progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, **options)
+    assert progress[-1].finished != "danger" and committed_text(progress).startswith(grammar.options)
+    engine.close()
+
+
 def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(model: LoadedModel) -> None:
     knowing, state = telling_apart(model), state_of(model, HELLO)
     features = torch.cat([torch.zeros_like(state), state, torch.zeros_like(state)])
@@ -169,7 +187,7 @@ def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(mo
     for classifier, ask, avoids in (
         (knowing, asked, True), (knowing, replace(asked, spoken=False), False), (harmful, asked, False),
     ):  # fmt: skip
-        beginning = _Opening(model, classifier, ask, opens=True).choose(features)
+        beginning = _Opening(model, classifier, ask, (), opens=True).choose(features)
         assert not beginning.tokens and bool(beginning.avoided) is avoids
     assert beginning.avoided == () and refusal_odds(harmful.scores_of(features)) == pytest.approx(1.5)
 

@@ -8,13 +8,15 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
 
-from chat.types import Message, Tool
+from chat.progress import Progress
+from chat.types import Ask, Message, Tool
 from lab.benchmarks.random_schemas import outcome, random_schema
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
@@ -26,6 +28,7 @@ from model.decode.tool_calls import call_matcher
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
+from model.engine.response_form import response_form
 from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
 from tests.model.tiny_families import save_tiny_family
 
@@ -376,3 +379,26 @@ def test_a_response_makes_at_most_so_many_calls(
     for count in (expected, expected + 1):
         tokens = model.tokenizer.encode("\n".join([call] * count))
         assert (len(matcher.along(tokens)) == 1 + len(tokens)) == (count == expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, 1), ({"max_tool_calls": 3}, 1), ({"parallel_tool_calls": True}, 8),
+     ({"parallel_tool_calls": True, "max_tool_calls": 2}, 2), ({"tool_choice": "none"}, 0)],
+)  # fmt: skip
+def test_calls_that_no_grammar_enforced_are_limited_too(
+    tiny_engine: Engine, options: dict[str, Any], expected: int
+) -> None:
+    tool = Tool("ring", "", {"type": "object", "properties": {"times": {"type": "integer"}}, "required": ["times"]})
+    form = response_form(tiny_engine.model, Ask([HELLO], tools=[tool], **options))
+    call = '<tool_call>{{"name": "ring", "arguments": {{"times": {}}}}}</tool_call>'
+    text = "".join(map(call.format, range(9)))
+    read = form.read(Progress(text, finished="stop"))
+    assert len(read.tool_calls) == expected and not read.committed
+
+
+def test_a_fenced_call_is_text_where_no_call_may_be_made(tiny_engine: Engine) -> None:
+    form = response_form(tiny_engine.model, Ask([HELLO], tools=[HANG_UP], tool_choice="none"))
+    text = '```json\n{"name": "hang_up", "arguments": {}}\n```'
+    read = form.read(Progress(text, finished="stop"))
+    assert read.committed == text and not read.tool_calls and read.finished == "stop"
