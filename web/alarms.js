@@ -3,6 +3,7 @@
 import { drawSoon } from "./drawing.js";
 
 const SECOND_MS = 1000;
+const MINUTE_MS = 60 * SECOND_MS;
 
 export class Alarms {
   constructor(list, realtime) {
@@ -35,7 +36,8 @@ export class Alarms {
 function describe({ kind, text, dueAt }) {
   const leftMs = dueAt - performance.now();
   if (kind === "timer") return `${capitalized(`${text} timer`.trim())} ${countdown(Math.ceil(leftMs / SECOND_MS))}`;
-  const due = clock(new Date(Date.now() + leftMs));
+  // This device's clock may differ from the server's by some seconds.
+  const due = clock(new Date(MINUTE_MS * Math.round((Date.now() + leftMs) / MINUTE_MS)));
   return kind === "alarm" ? `${capitalized(`${text} alarm`.trim())} ${due}` : `Reminder ${due}: ${text}`;
 }
 

@@ -5,7 +5,7 @@ import { drawSoon } from "./drawing.js";
 import { Face } from "./face.js";
 import { storeKey, storedKey } from "./key.js";
 import { Realtime, decodePcm } from "./realtime.js";
-import { KEY_REQUIRED, askForKey, showModel, showServer } from "./server_status.js";
+import { KEY_ERRORS, KEY_REQUIRED, askForKey, showModel, showServer } from "./server_status.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone, SILENT_MICROPHONE } from "./sound.js";
 import { Tools } from "./tools.js";
 import { Transcript } from "./transcript.js";
@@ -13,6 +13,7 @@ import { Transcript } from "./transcript.js";
 const RELEASE_TAIL_MS = 200; // audio still in transit from the microphone when the key is released
 const LEVEL_STEPS = 20; // of the microphone's meter, so that silence is not drawn again and again
 const OR_TYPE = "You can also type.";
+const PAUSED = "Paused, because the conversation was idle for a while. Type, or press Start talking, to go on.";
 const SILENT_MS = 6000; // of nothing but zeros: no microphone that is on is so quiet
 
 const PHASE_LABELS = {
@@ -29,15 +30,17 @@ const HINTS = {
 
 /** Both sides may stop a response at the same moment. */
 const EXPECTED_ERRORS = ["response_cancel_not_active", "item_not_found", "item_retrieve_invalid_item_id"];
-const KEY_ERRORS = ["invalid_api_key", "api_key_required"];
 
 const $ = (id) => document.getElementById(id);
 const transcript = new Transcript($("talk"), $("empty"), $("settled"));
 const loudspeaker = new Loudspeaker();
 const microphone = new Microphone(onBlock, onUnplugged);
-const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
+const realtime = new Realtime({
+  session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim(),
+  isAwaited: () => alarms.alarms.length > 0, // they are spoken over the connection
+});
 const tools = new Tools(realtime, (call) => transcript.showCall(call));
-new Alarms($("alarms"), realtime);
+const alarms = new Alarms($("alarms"), realtime);
 new Face($("face"), $("show-face"), { realtime, loudspeaker, transcript });
 
 let level = 0; // of the microphone, in steps
@@ -47,6 +50,7 @@ let silentSince; // when the microphone was opened, until it hears something
 let phaseName = "off";
 let held = false; // push-to-talk: the key or button is down
 let releaseTimer; // push-to-talk: audio is still sent until it fires, after the release
+let unanswered = false; // push-to-talk: a question was transcribed while the key was down again
 let responding = false; // a response is in progress on the server
 let firstAudio; // arrival of the first audio of a response: { itemId, at }
 const playbackDelayMs = new Map(); // item id → ms from the arrival of its first audio to the ear
@@ -159,8 +163,10 @@ async function type(text) {
     return;
   }
   notice();
+  running = true;
+  phase("connecting");
   await loudspeaker.open().catch(() => loudspeaker.close()); // where a page may not play sound, answers are read
-  connect();
+  if (running) realtime.connect();
 }
 
 /** Give the session what was typed, in place of the response in progress. */
@@ -173,6 +179,11 @@ async function sendTyped() {
     transcript.show(id, "user", text);
     realtime.send("conversation.item.create", { item });
   }
+  respond();
+}
+
+function respond() {
+  unanswered = false;
   realtime.send("response.create");
 }
 
@@ -196,7 +207,7 @@ async function endSession() {
 
 /** Stop playback without a server to tell. */
 async function silence() {
-  responding = false;
+  responding = unanswered = false;
   resetPushToTalk();
   for (const id of responses.keys()) transcript.remove(id);
   for (const { itemId, heardMs } of await loudspeaker.clear()) transcript.truncateByTime(itemId, heardMs);
@@ -227,13 +238,15 @@ function mute() {
 
 function press() {
   if (!talking || !pushToTalk() || held || !realtime.open) return;
+  const goesOn = releaseTimer !== undefined; // the key was up for a moment within an utterance
   resetPushToTalk();
   held = true;
+  $("hold").setAttribute("aria-pressed", "true");
+  phase("user_speaking");
+  if (goesOn) return;
   if (responding) realtime.send("response.cancel");
   stopPlayback();
   realtime.send("input_audio_buffer.clear");
-  $("hold").setAttribute("aria-pressed", "true");
-  phase("user_speaking");
 }
 
 function release() {
@@ -244,6 +257,13 @@ function release() {
     releaseTimer = undefined;
     realtime.send("input_audio_buffer.commit");
   }, RELEASE_TAIL_MS);
+}
+
+/** An utterance was transcribed, or was empty: answer it, or a question before it that was not answered yet. */
+function answerPushToTalk() {
+  if (held || releaseTimer) return; // the user goes on
+  if (unanswered) respond();
+  else phase("listening");
 }
 
 function resetPushToTalk() {
@@ -294,9 +314,9 @@ on("conversation.item.input_audio_transcription.completed", ({ item_id, transcri
     transcript.show(item_id, "user", text);
     transcript.settle(`You: ${text}`);
   } else transcript.remove(item_id);
-  if (!pushToTalk() || held) return;
-  if (text) realtime.send("response.create");
-  else phase("listening"); // the key was held, but there was no speech
+  if (!pushToTalk()) return;
+  unanswered ||= Boolean(text);
+  answerPushToTalk();
 });
 on("conversation.item.input_audio_transcription.failed", ({ error }) => notice(error.message));
 on("response.created", ({ response: { id } }) => {
@@ -357,7 +377,7 @@ on("rejoinder.turn", (turn) => {
   showLatency(itemId);
 });
 on("error", ({ error }) => {
-  if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped
+  if (error.code === "input_audio_buffer_commit_empty") answerPushToTalk(); // the key was only tapped
   else if (KEY_ERRORS.includes(error.code)) {
     notice(`${KEY_REQUIRED}, then try again.`);
     $("starting").hidden = true; // it says the same
@@ -369,14 +389,17 @@ on("rejoinder.resumed", ({ items }) => {
     if (type === "message" && role !== "system") transcript.restore(id, role, content);
   }
 });
-on("lost", ({ rejected, reason }) => {
+on("lost", ({ rejected, idle, reason, message }) => {
   phase("lost");
   silence();
-  if (rejected) {
+  if (idle) {
+    notice(PAUSED);
+    stop();
+  } else if (rejected) {
     if (!$("notice").textContent) notice(`The server rejected the connection (${reason || "no reason given"}).`);
     stop();
   } else {
-    notice("The connection to the server is lost. Trying again…");
+    notice(message ? `${message}. Trying again…` : "The connection to the server is lost. Trying again…");
   }
 });
 
@@ -428,7 +451,8 @@ $("hold").onpointerdown = (event) => { event.target.setPointerCapture?.(event.po
 $("hold").onpointerup = $("hold").onpointercancel = release;
 document.addEventListener("keydown", (event) => {
   if (event.repeat || event.target.matches("input, select, summary")) return;
-  if (event.key === "m" && talking) mute();
+  const isShortcut = event.ctrlKey || event.metaKey || event.altKey; // of the browser
+  if (event.key.toLowerCase() === "m" && !isShortcut && talking) mute();
   if (event.code === "Space" && talking && pushToTalk()) {
     event.preventDefault();
     press();

@@ -20,6 +20,11 @@ function onCaption(event) {
   drawSoon("captions", draw);
 }
 
+function dropProvisional() {
+  for (const itemId of text.dropProvisional()) changed.add(itemId);
+  drawSoon("captions", draw);
+}
+
 function draw() {
   const main = document.querySelector("main");
   const atEnd = main.scrollHeight - main.scrollTop - main.clientHeight < 40; // who has scrolled back stays there
@@ -74,17 +79,29 @@ $("vtt").onclick = () => save("captions.vtt", "text/vtt", toVtt(cuesOf(text.word
 let shared;
 let startedAt;
 let sessionId;
+let lostAt;
 
 function speak() {
   const recording = new Recording({
     label: "Start",
     session: () => ({ include: ["rejoinder.caption", "rejoinder.listeners"] }),
-    onstop: () => { $("share").disabled = true; },
+    onstop: () => {
+      $("share").disabled = true;
+      dropProvisional();
+    },
   });
   recording.on("session.created", ({ session: { id: created } }) => {
-    startedAt ??= performance.now();
-    if (created !== sessionId) text.offset = (performance.now() - startedAt) / 1000;
+    const now = performance.now();
+    startedAt ??= now;
+    if (created !== sessionId) text.offset = (now - startedAt) / 1000;
+    else text.offset += (now - (lostAt ?? now)) / 1000;
     sessionId = created;
+    lostAt = undefined;
+    dropProvisional();
+  });
+  recording.on("lost", () => {
+    lostAt ??= performance.now();
+    dropProvisional();
   });
   recording.on("rejoinder.caption", onCaption);
   recording.on("rejoinder.listeners", ({ captions, ticket, listeners }) => {

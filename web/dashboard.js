@@ -5,6 +5,7 @@ import { keyHeaders, storeKey, storedKey } from "./key.js";
 const REFRESH_MS = 2000;
 const BUCKET_MS = 100;
 const MAX_BUCKETS = 30; // the last one holds everything above
+const KEY_REFUSED = [401, 403]; // HTTP status
 
 const $ = (id) => document.getElementById(id);
 
@@ -42,7 +43,9 @@ function showDistribution({ latencies_ms: latencies, percentiles_ms: percentiles
   $("distribution").replaceChildren(...counts.map((count, bucket) => {
     const bar = element("div");
     bar.style.height = `${100 * count / most}%`;
-    bar.title = `${bucket * BUCKET_MS}–${(bucket + 1) * BUCKET_MS} ms: ${count}`;
+    const isLast = bucket === MAX_BUCKETS - 1;
+    const range = isLast ? `${bucket * BUCKET_MS} ms and more` : `${bucket * BUCKET_MS}–${(bucket + 1) * BUCKET_MS} ms`;
+    bar.title = `${range}: ${count}`;
     return bar;
   }));
   const shown = Object.entries(percentiles).map(([name, value]) => `${name} ${ms(value)}`);
@@ -88,12 +91,13 @@ function askForKey(message) {
 
 async function refresh() {
   const response = await fetch("dashboard/data", { headers: keyHeaders() });
-  if (!response.ok) {
+  if (KEY_REFUSED.includes(response.status)) {
     const { error } = await response.json();
     askForKey(storedKey() ? error.message : "");
     storeKey("");
     return false;
   }
+  if (!response.ok) throw new Error(`HTTP status ${response.status}`); // it is starting, for example
   const data = await response.json();
   $("sign-in").hidden = $("notice").hidden = true;
   $("board").hidden = false;
@@ -110,7 +114,7 @@ async function keepRefreshing() {
     if (!await refresh()) return;
   } catch {
     $("notice").hidden = false;
-    $("notice").textContent = "The server cannot be reached. Trying again.";
+    $("notice").textContent = "The server cannot be reached, or is not ready. Trying again.";
     delay *= 2;
   }
   setTimeout(keepRefreshing, delay);

@@ -5,6 +5,7 @@ import { Recording, copy } from "./recording.js";
 
 const $ = (id) => document.getElementById(id);
 const parts = new Map(); // id of the last item → { ids, raw, text }: text is undefined until it is clean
+const cleared = new Set(); // ids of items whose text the user has removed
 let interim = "";
 let showsRaw = false;
 
@@ -23,6 +24,7 @@ recording.on("conversation.item.input_audio_transcription.completed", ({ item_id
   drawSoon("dictation", draw);
 });
 recording.on("rejoinder.clean", ({ item_ids: ids, raw, text }) => {
+  if (ids.every((id) => cleared.has(id))) return;
   for (const id of ids.slice(0, -1)) parts.delete(id); // this sentence corrects the ones before it
   parts.set(ids.at(-1), { ids, raw, text });
   $("settled").textContent = text; // for screen readers
@@ -52,7 +54,9 @@ function draw() {
 
 $("copy").onclick = () => copy($("copy"), dictated());
 $("clear").onclick = () => {
+  for (const { ids } of parts.values()) ids.forEach((id) => cleared.add(id));
   parts.clear();
+  interim = "";
   draw();
 };
 $("raw").onclick = () => {

@@ -5,17 +5,20 @@ const FIRST_RETRY_MS = 500;
 const MAX_RETRY_MS = 8000;
 const NORMAL_CLOSURE = 1000; // ends the conversation; after any other close code the server waits for us
 const POLICY_VIOLATION = 1008; // close code of a server that rejects this client
+const IDLE = "idle_timeout"; // close reason of a server to which this client has sent nothing for a while
 const EXTENSIONS = [
   "rejoinder.alarms", "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.resume", "rejoinder.sources",
   "rejoinder.transcript", "rejoinder.turn",
 ];
 
-/** Dispatches every server event under its type and under "any", and "lost" when the connection closes. */
+/** Dispatches every server event under its type and under "any", and "lost" when the connection closes: whether the server
+ * `rejected` the client, whether it found it `idle`, and its `message`, if it sent one. */
 export class Realtime extends EventTarget {
-  /** `session` returns the settings to send after every connect, `history` the items to give to a new conversation. */
-  constructor({ session, history, apiKey }) {
+  /** `session` returns the settings to send after every connect, `history` the items to give to a new conversation;
+   * `isAwaited` tells whether an idle client still expects something of the server. */
+  constructor({ session, history, apiKey, isAwaited = () => false }) {
     super();
-    Object.assign(this, { session, history, apiKey });
+    Object.assign(this, { session, history, apiKey, isAwaited });
     this.extensions = EXTENSIONS;
     this.retryMs = FIRST_RETRY_MS;
     this.keepConnected = false;
@@ -24,6 +27,8 @@ export class Realtime extends EventTarget {
   connect() {
     this.keepConnected = true;
     clearTimeout(this.timer);
+    this.socket?.close(NORMAL_CLOSURE);
+    this.socket = this.lastError = undefined;
     const address = new URL("v1/realtime", location.href);
     address.protocol = address.protocol.replace("http", "ws");
     const key = this.apiKey();
@@ -35,7 +40,7 @@ export class Realtime extends EventTarget {
       socket = new WebSocket(address, protocols);
     } catch {
       this.keepConnected = false;
-      this.emit("lost", { rejected: true, reason: "the API key contains invalid characters" });
+      this.emit("lost", { rejected: true, idle: false, reason: "the API key contains invalid characters" });
       return;
     }
     // An older socket may still close or deliver events after a new one was opened.
@@ -81,6 +86,8 @@ export class Realtime extends EventTarget {
       if (!resumed) for (const item of this.history()) this.send("conversation.item.create", { item });
     } else if (event.type === "rejoinder.resume") {
       this.resumeToken = event.token;
+    } else if (event.type === "error") {
+      this.lastError = event.error;
     }
     this.emit(event.type, event);
     this.emit("any", event);
@@ -90,11 +97,11 @@ export class Realtime extends EventTarget {
     this.socket = undefined;
     if (!this.keepConnected) return;
     const rejected = code === POLICY_VIOLATION;
-    this.emit("lost", { rejected, reason });
-    if (rejected) {
-      this.keepConnected = false;
-      return;
-    }
+    const idle = reason === IDLE && !this.isAwaited();
+    const message = reason && reason === this.lastError?.code ? this.lastError.message : undefined;
+    if (rejected || idle) this.keepConnected = false;
+    this.emit("lost", { rejected, idle, reason, message });
+    if (!this.keepConnected) return;
     this.timer = setTimeout(() => this.connect(), this.retryMs);
     this.retryMs = Math.min(2 * this.retryMs, MAX_RETRY_MS);
   }

@@ -6,6 +6,7 @@ const RETRY_MS = 1000;
 const UNREACHABLE = "The server does not answer. Check that it is running (rejoinder serve); the page tries again by itself.";
 
 export const KEY_REQUIRED = "This server requires an API key. Enter it under Settings";
+export const KEY_ERRORS = ["invalid_api_key", "api_key_required"];
 
 const $ = (id) => document.getElementById(id);
 

@@ -229,8 +229,8 @@ export class Transcript {
   /** The conversation as items, to restore it after the connection was lost. */
   items() {
     const isWhole = ({ role, text, unstable }) => text.trim() && !(role === "user" && unstable);
-    return [...this.entries].filter(([, entry]) => isWhole(entry)).map(([, { role, text }]) => ({
-      type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],
+    return [...this.entries].filter(([, entry]) => isWhole(entry)).map(([id, { role, text }]) => ({
+      id, type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],
     }));
   }
 }

@@ -71,3 +71,22 @@ async def test_a_link_with_a_key_opens_the_page_and_the_dashboard_and_leaves_no_
             await expect(page.locator("#board")).to_be_visible()
             assert not any("rj_start" in url for url in requested)
             await browser.close()
+
+
+async def test_the_dashboard_outlasts_a_restart_and_names_what_its_last_bar_holds(chromium: str) -> None:
+    with serving() as address:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = await browser.new_page()
+            await page.goto(f"http://{address}/dashboard")
+            bars = page.locator(".distribution div")
+            await expect(bars.first).to_have_attribute("title", "0–100 ms: 0")
+            await expect(bars.last).to_have_attribute("title", "2900 ms and more: 0")
+            starting = {"status": "starting", "starting": "The language model is loaded."}
+            await page.route("**/dashboard/data", lambda route: route.fulfill(status=503, json=starting))
+            await expect(page.get_by_role("alert")).to_contain_text("Trying again.")
+            await expect(page.locator("#sign-in")).to_be_hidden()
+            await page.unroute("**/dashboard/data")
+            await expect(page.locator("#notice")).to_be_hidden()
+            await expect(page.locator("#board")).to_be_visible()
+            await browser.close()
