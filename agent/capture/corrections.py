@@ -56,6 +56,10 @@ _ADD = re.compile(
     r"(?: (?:is )?missing)?(?: (?P<where>at the (?:end|start|beginning|front)))?$"
 )
 
+_PLACES = frozenset("first last middle area country".split())
+_PARTS = frozenset("one ones digit digits number numbers letter letters character characters code".split())
+_AROUND_PLACES = _PARTS | frozenset("the my it's to from very next but".split())
+
 _DENIAL = re.compile(
     r"^(?:(?:no|nope|nah|wait|sorry|oh|well|um|uh|actually|hold on|almost|not quite|wrong|incorrect|yes|yeah|but|"
     r"that's wrong|that is wrong|that's not right|that is not right|that's not correct|that's incorrect|"
@@ -76,6 +80,20 @@ def is_correction(text: str) -> bool:
     return rest != text.lower().strip(" .,;:!?") or bool(
         re.match(r"(please )?(change|delete|remove|replace|drop)\b", rest)
     )
+
+
+def wrong_part(text: str) -> str:
+    """What a text calls wrong, without what is right: "the third digit is wrong", or only "the last two digits"; empty
+    if it calls nothing so."""
+    rest = without_denial(text)
+    if match := re.fullmatch(r"(.+?)(?:'s| is| are| was| were)? (?:wrong|incorrect|not right|not correct)", rest):
+        return match[1]
+    named = rest.removeprefix("please ").removeprefix("change ").removeprefix("correct ")
+    words = _ENGLISH.tokens(named)
+    has_place = any(word in _PLACES or _ENGLISH.ordinal([word]) is not None for word in words)
+    others = [word for word in words if word not in _PLACES | _AROUND_PLACES and _ENGLISH.ordinal([word]) is None]
+    others = [word for word in others if _ENGLISH.cardinal([word]) is None]
+    return named if has_place and _PARTS.intersection(words) and not others else ""
 
 
 def corrected(entry: str, text: str, parse: Parse) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,9 @@ _ENGLISH = language("en")
 
 _MAX_MONTHS_AHEAD = 48
 """How far a day such as "the 31st", or "Friday the 13th", is searched."""
+
+_MAX_YEARS_AGO = 150
+"""Four keys after "Of which year?" that are no such year are a month and a day."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,9 @@ class Date(Field[DateParts, date]):
         )
 
     def press(self, keys: str, entry: DateParts) -> DateParts | None:
+        lacks_year = self.when == "past" and entry.year is None and None not in (entry.month, entry.day)
+        if lacks_year and len(keys) == 4 and 0 <= self.today().year - int(keys) <= _MAX_YEARS_AGO:
+            return replace(entry, year=int(keys))
         if not 4 <= len(keys) <= 8:
             return None
         first, second = int(keys[:2]), int(keys[2:4])

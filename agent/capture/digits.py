@@ -31,6 +31,7 @@ class Digits(Field[str, str]):
     name: str = "number"
 
     kind: ClassVar[str] = "number"
+    key_by_key: ClassVar[bool] = True
 
     @property
     def longest(self) -> int:
@@ -65,7 +66,9 @@ class Digits(Field[str, str]):
         return entry + keys
 
     def correct(self, text: str, entry: str) -> str | None:
-        return corrected(entry, text, _digits_alone) or self._group(text, entry)
+        digits = entry.removeprefix("+")
+        after = corrected(digits, text, _digits_alone)
+        return entry.removesuffix(digits) + after if after else self._group(text, entry)
 
     def _group(self, text: str, entry: str) -> str | None:
         """A group of the number by its place: "the middle three are 3 4 5"."""

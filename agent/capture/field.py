@@ -52,6 +52,9 @@ class Field(ABC, Generic[Entry, Value]):
     answers_first: ClassVar[bool] = False
     """Whether an answer may sound like a command ("cancel"), and then is no command."""
 
+    key_by_key: ClassVar[bool] = False
+    """Whether every key that is pressed adds to the entry, which is a text. Otherwise keys are a whole entry."""
+
     @property
     @abstractmethod
     def hint(self) -> str:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from agent.capture.commands import Command, agreement, command_in, is_filler
-from agent.capture.corrections import is_correction, without_denial
+from agent.capture.corrections import is_correction, without_denial, wrong_part
 from agent.capture.field import Field, Progress
 
 _MAX_INPUTS = 40
@@ -25,6 +25,9 @@ _MAX_INPUTS = 40
 
 _HEARD_SLACK = 12
 """Characters of a read-back that may be unheard when the caller agrees: how much was heard is an estimate."""
+
+_KEYS = "0123456789*#"
+"""What can be pressed; the keys A to D of some telephones mean nothing here."""
 
 _RIGHT = "Is that right?"
 _RIGHT_BY_KEY = "If that is right, press 1, otherwise 2."
@@ -85,7 +88,9 @@ class FormState:
         failures: inputs for this field that did not help.
         inputs: all inputs for this field.
         careful: the value was wrong once.
-        read_back_length: how much of `say` has to be heard before an agreement counts.
+        value: of the entry that was read back, as it was then: "tomorrow" may be another day by now.
+        read_back: the value in words, which have to be heard before an agreement counts.
+        wrong: the part of the entry that the caller has called wrong, such as "the last digit"; empty if none.
         by_keys: the caller uses the telephone's keys.
         outcome: how the form ended; None while it has not.
     """
@@ -98,7 +103,9 @@ class FormState:
     failures: int = 0
     inputs: int = 0
     careful: bool = False
-    read_back_length: int = 0
+    value: Any = None
+    read_back: str = ""
+    wrong: str = ""
     by_keys: bool = False
     pause: Pause | None = None
     outcome: Outcome | None = None
@@ -157,11 +164,13 @@ class Form:
 
     def step(self, state: FormState, event: Heard | Pressed) -> FormState:
         """The state after an input."""
-        if state.outcome is not None or (isinstance(event, Heard) and is_filler(event.text)):
+        keys = "".join(key for key in event.keys if key in _KEYS) if isinstance(event, Pressed) else ""
+        is_input = bool(keys) if isinstance(event, Pressed) else not is_filler(event.text)
+        if state.outcome is not None or not is_input:
             return replace(state, pause=None)
         counted = replace(state, inputs=state.inputs + 1, pause=None)
         if isinstance(event, Pressed):
-            after = self._on_keys(replace(counted, by_keys=True), event.keys)
+            after = self._on_keys(replace(counted, by_keys=True), keys)
         else:
             after = self._on_speech(replace(counted, by_keys=False), event)
         field = self.field(state)
@@ -191,6 +200,8 @@ class Form:
         field = self.field(state)
         if field.progress(state.entry) is not Progress.EMPTY:
             corrected = field.correct(text, state.entry) if is_correction(text) else None
+            if corrected in (None, state.entry) and (wrong := wrong_part(text)):
+                return self._ask_right(state, wrong)
             if corrected is not None:
                 return self._take(state, corrected)
         entry = field.hear(text, state.entry)
@@ -198,7 +209,7 @@ class Form:
 
     def _on_confirmation(self, state: FormState, heard: Heard) -> FormState:
         field, text = self.field(state), heard.text
-        was_heard = len(heard.after.strip()) >= state.read_back_length - _HEARD_SLACK
+        was_heard = len(heard.after.strip()) >= len(state.read_back) - _HEARD_SLACK
         reply = agreement(text)
         if reply == "yes":
             return self._accept(state) if was_heard else replace(state, pause=Pause.SHORT)
@@ -207,14 +218,14 @@ class Form:
             return replace(
                 state, phase=Phase.CORRECTING, failures=state.failures + 1, careful=True, say=say, pause=Pause.DICTATION
             )
-        if reply == "no":
+        if reply == "no" or wrong_part(text):
             return self._on_correction(replace(state, careful=True), text)
         if (corrected := field.correct(text, state.entry)) is not None:
             return self._take(replace(state, careful=True), corrected)
         entry = self._continued(field, state, text, was_heard)
         if entry is not None:
             return self._take(state, entry)
-        say = f"{self._read_back(state)} Please say yes or no."
+        say = f"{state.read_back} Please say yes or no."
         return replace(state, failures=state.failures + 1, say=say)
 
     def _continued(self, field: Field[Any, Any], state: FormState, text: str, was_heard: bool) -> Any:
@@ -232,9 +243,20 @@ class Form:
         """The value that was read back is wrong: the text corrects it, or says it again."""
         field = self.field(state)
         entry = field.correct(text, state.entry)
+        if entry in (None, state.entry) and (wrong := wrong_part(text)):
+            return self._ask_right(state, wrong)
+        if entry is None and state.wrong:
+            entry = field.correct(f"{state.wrong} is {without_denial(text)}", state.entry)
         if entry is None:
             entry = field.hear(without_denial(text), field.empty)
-        return self._not_understood(state) if entry is None else self._take(state, entry)
+            if entry is None or (state.wrong and field.progress(entry) is Progress.PARTIAL):
+                return self._not_understood(replace(state, wrong=""))
+        return self._take(state, entry)
+
+    def _ask_right(self, state: FormState, wrong: str) -> FormState:
+        """The caller has said which part of the entry is wrong: ask what it should be."""
+        say = "What should it be?"
+        return replace(state, phase=Phase.CORRECTING, careful=True, wrong=wrong, say=say, pause=Pause.DICTATION)
 
     def _on_command(self, state: FormState, command: Command) -> FormState:
         field = self.field(state)
@@ -256,21 +278,19 @@ class Form:
     # Keys.
 
     def _on_keys(self, state: FormState, keys: str) -> FormState:
-        field, digits = self.field(state), keys.strip("#")
+        field, digits = self.field(state), keys.replace("#", "")
         if state.phase is Phase.CONFIRMING:
             if digits in ("1", "") and "*" not in keys:
                 return self._accept(state)
             if digits in ("2", "*"):
                 return self._again(replace(state, careful=True, failures=state.failures + 1))
-        known = state.entry if state.phase is Phase.ASKING else field.empty
-        for key in digits:
-            if key == "*":
-                known = _without_last(known, field)
-            elif (pressed := field.press(key, known)) is not None and isinstance(known, str):
-                known = pressed
-        if not isinstance(field.empty, str) or field.press("1", field.empty) is None:
+        known: Any = state.entry if state.phase is Phase.ASKING else field.empty
+        if field.key_by_key:
+            for key in digits:
+                known = known[:-1] if key == "*" else field.press(key, known)
+        else:
             typed = digits.rpartition("*")[2]  # what was typed before a star is withdrawn
-            known = field.press(typed, field.empty) if typed.isdigit() else None
+            known = field.press(typed, known) if typed else None
         if known is None:
             return self._not_understood(state)
         if field.progress(known) is Progress.EMPTY:
@@ -281,33 +301,30 @@ class Form:
 
     def _take(self, state: FormState, entry: Any) -> FormState:
         """Another entry: ask for the rest, or read it back."""
-        field, progress = self.field(state), self.field(state).progress(entry)
+        field, progress, state = self.field(state), self.field(state).progress(entry), replace(state, wrong="")
         if progress in (Progress.EMPTY, Progress.PARTIAL):
             say = field.ask_rest(entry) if progress is Progress.PARTIAL else field.prompt
             return replace(state, phase=Phase.ASKING, entry=entry, say=say, pause=Pause.PATIENT)
         if problem := field.problem(entry):
             return replace(self._again(state, problem), failures=state.failures + 1, pause=Pause.DICTATION)
         pause = Pause.SHORT if progress is Progress.COMPLETE else Pause.DICTATION
-        taken = replace(state, phase=Phase.CONFIRMING, entry=entry, pause=pause)
+        taken = replace(state, phase=Phase.CONFIRMING, entry=entry, value=field.value(entry), pause=pause)
         if not field.confirm:
             return replace(self._accept(taken), pause=pause)
-        read_back = self._read_back(taken)
+        read_back = f"I have {field.read_back(entry, careful=state.careful)}."
         right = _RIGHT_BY_KEY if state.by_keys else _RIGHT
-        return replace(taken, say=f"{read_back} {right}", read_back_length=len(read_back))
-
-    def _read_back(self, state: FormState) -> str:
-        return f"I have {self.field(state).read_back(state.entry, careful=state.careful)}."
+        return replace(taken, say=f"{read_back} {right}", read_back=read_back)
 
     def _question(self, state: FormState) -> str:
         """What the caller is to answer now."""
         field = self.field(state)
         if state.phase is Phase.CONFIRMING:
-            return f"{self._read_back(state)} {_RIGHT}"
+            return f"{state.read_back} {_RIGHT}"
         partial = field.progress(state.entry) is Progress.PARTIAL
         return field.ask_rest(state.entry) if partial else field.prompt
 
     def _accept(self, state: FormState) -> FormState:
-        return self._next(state, self.field(state).value(state.entry))
+        return self._next(state, state.value)
 
     def _next(self, state: FormState, value: Any) -> FormState:
         """The field has its value: ask for the next one."""
@@ -328,7 +345,3 @@ class Form:
         field = self.field(state)
         say = f"Sorry, I didn't get that. {field.hint}"
         return replace(state, failures=state.failures + 1, say=say)
-
-
-def _without_last(entry: Any, field: Field[Any, Any]) -> Any:
-    return entry[:-1] if isinstance(entry, str) and entry else field.empty

@@ -17,6 +17,9 @@ from agent.capture.keys import pressed_keys
 from agent.matched_text import for_patterns
 from chat.types import Message
 
+_SILENCE = "(The user has said nothing for "
+"""Begins the message of a turn in which the user said nothing (`voice.history.silent_turn`)."""
+
 
 class NotCaptured(ValueError):
     """A form was not filled in.
@@ -151,7 +154,7 @@ def _inputs(messages: Sequence[Message]) -> list[Heard | Pressed]:
 def _input(message: Message, heard: str) -> Heard | Pressed | None:
     """A message as an input; None if it is none."""
     text = for_patterns(message.content)
-    if message.role == "user" and not is_filler(text):
-        return Heard(text, heard)
+    if message.role == "user":
+        return None if is_filler(text) or text.startswith(_SILENCE) else Heard(text, heard)
     keys = pressed_keys(text) if message.role == "system" else ""
     return Pressed(keys) if keys else None

@@ -37,6 +37,14 @@ class Time(Field[TimeParts, time]):
             return replace(entry, afternoon=heard.afternoon)
         return replace(heard, afternoon=entry.afternoon if heard.afternoon is None else heard.afternoon)
 
+    def correct(self, text: str, entry: TimeParts) -> TimeParts | None:
+        """The half of the day stays as it was, unless the hours exclude that."""
+        corrected = super().correct(text, entry)
+        if corrected is None or corrected.hour is None or self._candidates(corrected):
+            return corrected
+        other_half = super().correct(text, replace(entry, afternoon=None))
+        return other_half if other_half is not None and self._candidates(other_half) else corrected
+
     def press(self, keys: str, entry: TimeParts) -> TimeParts | None:
         hour, minute = (int(keys[:-2]), int(keys[-2:])) if len(keys) > 2 else (int(keys or "99"), 0)
         return TimeParts(hour, minute, hour >= 12 or None) if hour < 24 and minute < 60 and len(keys) <= 4 else None

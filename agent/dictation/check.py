@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from difflib import SequenceMatcher
 
 from agent.words.english.numbers import digits_for_words, tokens
 
@@ -17,12 +19,30 @@ _FILLERS = frozenset(
 """Words whose loss changes nothing, or which stand for punctuation or the numbers of a list."""
 
 _CORRECTS = frozenset(
-    "no sorry wait scratch make mean meant correction actually rather instead oops not better".split()
+    "no sorry wait scratch strike make mean meant correction actually rather instead oops not better".split()
 )
 """Words with which speakers correct themselves. What they correct may be left out."""
 
 _CUES = frozenset("sorry wait scratch make mean meant correction actually rather oops".split())
 """Those that stand before what is right: "no" may also be an answer, and "not" stands before what is wrong."""
+
+_CUE_PAIRS = frozenset(
+    tuple(pair.split())
+    for pair in (
+        "scratch that", "strike that", "make that", "make it", "i mean", "or rather", "excuse me", "never mind",
+    )
+)  # fmt: skip
+_SURE_CUES = frozenset("sorry correction meant oops actually".split())
+_CUES_AT_PAUSES = frozenset(["no", "wait"])
+"""What a number or a negation may be corrected after: two words, one, and one that begins a sentence or that a pause
+follows."""
+
+_REACH = 8
+"""Words after a cue within which the right number stands, and from it to a negation that it corrects."""
+
+_SENTENCE, _PAUSE = "ǁ", "ǀ"
+"""Words that stand for the end of a sentence, and for other punctuation. They are letters of no language that is
+dictated."""
 
 _LIGHT = frozenset("that it it's the a an to is was better".split())
 """Words around what a correction says, as in "make that Tuesday"."""
@@ -40,7 +60,9 @@ def objection(raw: str, clean: str) -> str:
     Args:
         raw: what was said.
     """
-    said, kept = _words(raw), _words(_without_markers(clean))
+    written = _without_markers(clean)
+    marked, kept = _words(_with_pauses(raw)), _words(written)
+    said, cues = [word for word in marked if word not in (_SENTENCE, _PAUSE)], _cues(marked)
     left = Counter(said)
     for word in kept:
         if left[word] > 0:
@@ -48,9 +70,16 @@ def objection(raw: str, clean: str) -> str:
         elif word not in _MAY_BE_ADDED:
             return f"{word!r} was not said{' so often' if word in said else ''}"
     corrects = not _CORRECTS.isdisjoint(said)
-    lost_numbers = [word for word in said if word[0].isdigit() and word not in kept and word not in _FILLERS]
-    if lost_numbers and not corrects:
+    may_count_items = _FILLERS if written != clean else frozenset[str]()
+    lost_numbers = [
+        word
+        for place, word in enumerate(said)
+        if word[0].isdigit() and word not in may_count_items.union(kept) and not _is_corrected(said, place, cues)
+    ]
+    if lost_numbers:
         return f"the number {lost_numbers[0]} is missing"
+    if negation := _lost_negation(said, kept, cues):
+        return f"{negation!r} is missing"
     right = [word for word in _corrected_to(said) if word not in _FILLERS | _LIGHT]
     missing = [word for word in right if word not in kept]
     if len(missing) > (1 - _KEPT_SHARE) * len(right) or any(word[0].isdigit() for word in missing):
@@ -60,6 +89,69 @@ def objection(raw: str, clean: str) -> str:
     if len(lost) > max(1, (_CORRECTED_SHARE if corrects else _LOST_SHARE) * len(content)):
         return f"{len(lost)} of {len(content)} words are missing"
     return ""
+
+
+def _with_pauses(raw: str) -> str:
+    sentences = re.sub(r"[.?!…]+(?=\s|$)", f" {_SENTENCE} ", raw)
+    return re.sub(r"[,;:—–-]+(?=\s|$)", f" {_PAUSE} ", sentences)
+
+
+def _cues(marked: list[str]) -> list[int]:
+    """The places of the cues of corrections among the words.
+
+    Args:
+        marked: the words with their pauses.
+    """
+    cues, place, before = list[int](), 0, _SENTENCE
+    for word, after in zip(marked, [*marked[1:], _SENTENCE], strict=True):
+        if word in (_SENTENCE, _PAUSE):
+            before = word
+            continue
+        pauses = before in (_SENTENCE, "oh") or after in (_SENTENCE, _PAUSE)
+        if word in _SURE_CUES or (before, word) in _CUE_PAIRS or (word in _CUES_AT_PAUSES and pauses):
+            cues.append(place)
+        before, place = word, place + 1
+    return cues
+
+
+def _is_corrected(said: list[str], place: int, cues: list[int]) -> bool:
+    """Whether another number is said after a cue instead of the one at a place: of several, each replaces one."""
+    for cue in cues:
+        numbers = sum(word[0].isdigit() for word in said[cue + 1 : cue + 1 + _REACH])
+        if place < cue and _runs(said[place:cue]) <= numbers:
+            return True
+    return False
+
+
+def _runs(words: list[str]) -> int:
+    """How many numbers there are; adjacent ones are one, as those of a time."""
+    are = [word[0].isdigit() for word in words]
+    return sum(number and not before for number, before in zip(are, [False, *are], strict=False))
+
+
+def _lost_negation(said: list[str], kept: list[str], cues: list[int]) -> str:
+    """A negation that was left out, although it is not corrected or said again; empty if there is none."""
+    lost = [True] * len(said) + [False]
+    for start, _, length in SequenceMatcher(None, said, kept, autojunk=False).get_matching_blocks():
+        lost[start : start + length] = [False] * length
+    for place, word in enumerate(said):
+        negates = word in ("not", "never", "cannot") or word.endswith("n't")
+        if negates and lost[place] and not _is_restated(said, place, lost, cues):
+            return word
+    return ""
+
+
+def _is_restated(said: list[str], place: int, lost: list[bool], cues: list[int]) -> bool:
+    """Whether a lost negation belongs to what is corrected ("I don't want it, sorry, I want it"), to a correction ("Ask
+    Ann. Not Ann, Bob."), or to a false start ("I don't, I don't want it")."""
+    following = said[place + 1 : place + 1 + _REACH]
+    if lost[place + 1]:
+        is_corrected = any(abs(cue - place) <= _REACH for cue in cues)
+        return is_corrected or said[place + 1] in said[max(0, place - 2) : place] or said[place] in following
+    start = place
+    while start and lost[start - 1]:
+        start -= 1
+    return said[place] in following and said[start] == said[place + 1]
 
 
 def _corrected_to(said: list[str]) -> list[str]:

@@ -120,7 +120,7 @@ class DictationCleaner:
             passages.append(passage if why else text)
             objections += [why] if why else []
             reader = None
-        return CleanText(" ".join(filter(None, passages)), raw, "; ".join(objections))
+        return CleanText(_joined(passages), raw, "; ".join(objections))
 
     async def _rewrite(self, passage: str, language_model: LanguageModel) -> str:
         limit = max(_MIN_TOKENS, _MAX_TOKENS_PER_WORD * len(passage.split()))
@@ -129,7 +129,18 @@ class DictationCleaner:
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
                 text += progress.committed
+                if progress.finished == "length":
+                    raise ValueError("it wrote more than was said")
         return text.strip()
+
+
+def _joined(passages: list[str]) -> str:
+    """Passages one after another. What follows a list begins a line."""
+    text, separator = "", ""
+    for passage in filter(None, passages):
+        text += separator + passage
+        separator = "\n" if "\n" in passage else " "
+    return text
 
 
 def without_hesitations(raw: str) -> str:

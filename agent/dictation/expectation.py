@@ -37,7 +37,7 @@ _REPEATED = 4
 def expected_text(said: str) -> str:
     """The text without "you know" and immediate repetitions, and with its enumeration as a list."""
     words = [word.rstrip(",") if _plain(word) in _NO_PAUSE_AFTER else word for word in said.split()]
-    words = _without_repetitions(_without_asides(words))
+    words = _without_repetitions([word for word in _without_asides(words) if word])
     return _capital(_numbered(words) or _bulleted(words) or " ".join(words))
 
 

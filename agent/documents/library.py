@@ -33,7 +33,7 @@ Vectors = npt.NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Vectors]
 """Texts → [texts, dimensions], of length 1."""
 
-_READER_VERSION = 2
+_READER_VERSION = 3
 """Increase it when readers or passages change: files are then read again at the next update."""
 
 _MAX_PASSAGES = 50_000
@@ -162,10 +162,13 @@ class Library:
     def find(self, name: str) -> Folder:
         """The folder of this name or path. Raises ValueError if there is none."""
         path = Path(os.path.expanduser(name))  # Path.expanduser fails for unknown users
-        for folder in self.folders():
-            if folder.name == name or (path.exists() and folder.path == path.resolve()):
-                return folder
-        known = ", ".join(folder.name for folder in self.folders())
+        folders = self.folders()
+        found = [folder for folder in folders if folder.name == name]
+        if not found and path.exists():
+            found = [folder for folder in folders if folder.path == path.resolve()]
+        if found:
+            return found[0]
+        known = ", ".join(folder.name for folder in folders)
         have = f"it has {known}" if known else "it is empty"
         raise ValueError(f"the library has no documents named {name!r} ({have}): run `rejoinder docs add FOLDER`")
 
@@ -266,6 +269,7 @@ class Library:
     ) -> None:
         number, size, modified, sha256, read_with, error = known or (None, -1, -1, "", "", "")
         try:
+            _check_name(file)
             stat = file.stat()
             if (stat.st_size, stat.st_mtime_ns, version) == (size, modified, read_with) and not error:
                 update.unchanged += 1
@@ -279,7 +283,7 @@ class Library:
                 return
             document = reader.read(file, data)
             passages = divide(document)
-            self._check_room(len(passages))
+            self._check_room(len(passages), number)
             texts = [searched_texts(document.title, passage) for passage in passages]
             vectors = embed([text for several in texts for text in several]).astype(np.float16)
             ends = np.cumsum([len(several) for several in texts])[:-1]
@@ -315,9 +319,10 @@ class Library:
         with self._lock:
             self._file.execute(query, (*state, file))
 
-    def _check_room(self, more: int) -> None:
+    def _check_room(self, more: int, replaced: int | None) -> None:
+        """Raises UnreadableDocument if there is no room for more passages once those of the replaced file are gone."""
         with self._lock:
-            (count,) = self._file.execute("select count(*) from passages").fetchone()
+            (count,) = self._file.execute("select count(*) from passages where file is not ?", (replaced,)).fetchone()
         if count + more > _MAX_PASSAGES:
             raise UnreadableDocument(f"the library is full: it has {count} passages, and the limit is {_MAX_PASSAGES}")
 
@@ -386,6 +391,16 @@ class Library:
         return Folder(name, Path(path), files, passages, tuple(errors), updated_at)
 
 
+def _encodable(name: str) -> str:
+    """A file's name in which bytes that are no UTF-8 are escaped."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def _check_name(file: Path) -> None:
+    if _encodable(str(file)) != str(file):
+        raise UnreadableDocument("its name is not in UTF-8: rename it")
+
+
 def _walk(root: Path) -> tuple[dict[str, Path], int]:
     """The files below a folder that can be read, by their path inside it, and how many others there are. Hidden ones
     and links are left out. Raises OSError."""
@@ -407,7 +422,7 @@ def _walk(root: Path) -> tuple[dict[str, Path], int]:
             if name.startswith((".", "~$")) or path.is_symlink():
                 continue
             if path.suffix.lower() in READERS:
-                files[path.relative_to(root).as_posix()] = path
+                files[_encodable(path.relative_to(root).as_posix())] = path
             else:
                 ignored += 1
     return files, ignored

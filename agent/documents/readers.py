@@ -198,7 +198,7 @@ def _read_markdown(data: bytes) -> tuple[str, list[Block]]:
     from bs4 import BeautifulSoup
     from markdown_it import MarkdownIt
 
-    text = _decode(data)
+    text = _decode(data).replace("\r\n", "\n")
     named = ""
     if text.startswith("---\n") and (end := text.find("\n---", 3)) >= 0:
         front, (rule, _, rest) = text[4:end].split("\n"), text[end + 1 :].partition("\n")
@@ -235,14 +235,21 @@ def _inline_text(token: Any) -> str:
     """The text of a Markdown token, without markup."""
     if not token.children:
         return str(token.content)
-    texts = {"softbreak": " ", "hardbreak": " ", "html_inline": ""}
-    return "".join(texts[child.type] if child.type in texts else _inline_text(child) for child in token.children)
+    return "".join(map(_inline_part, token.children))
+
+
+def _inline_part(child: Any) -> str:
+    if child.type == "html_inline":
+        return " " if child.content.lower().startswith("<br") else ""
+    return " " if child.type in ("softbreak", "hardbreak") else _inline_text(child)
 
 
 _SKIPPED = ("script", "style", "noscript", "template", "nav", "footer", "aside", "form", "svg", "button", "iframe")
 _HTML_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcaption", "caption", "div", "section",
-                "article", "main", "body", "address", "summary", "details")  # fmt: skip
+                "header", "figure", "center", "legend", "article", "main", "body", "address", "summary",
+                "details")  # fmt: skip
+_HTML_BREAKS = ("br", "hr")
 
 
 def _read_html(data: bytes) -> tuple[str, list[Block]]:
@@ -256,20 +263,22 @@ def _read_html(data: bytes) -> tuple[str, list[Block]]:
         element.decompose()
     outline = _Outline()
     title = _one_line(soup.title.get_text(" ")) if soup.title is not None else ""
-    if soup.head is not None:
-        soup.head.decompose()
+    for element in soup.find_all(["head", "title"]):
+        element.decompose()
     blocks = (*_HTML_HEADINGS, "table", *_HTML_BLOCKS)
-    block_of, table_of = dict[int, Any](), dict[int, Any]()  # of each element, itself included
+    block_of, table_of = {id(soup): soup}, dict[int, Any]()  # of each element, itself included
     own_text = defaultdict[int, list[str]](list)  # of each block, without that of the blocks inside it
     for node in soup.descendants:
         block, table = block_of.get(id(node.parent)), table_of.get(id(node.parent))
         if isinstance(node, Tag):
             block_of[id(node)] = node if node.name in blocks else block
             table_of[id(node)] = table or (node if node.name == "table" else None)
+            if block is not None and (node.name in blocks or node.name in _HTML_BREAKS):
+                own_text[id(block)].append(" ")
         elif type(node) is NavigableString and block is not None:  # no comment, which is one of its subclasses
             own_text[id(block)].append(str(node))
-    for element in soup.find_all(blocks):
-        table = table_of[id(element)]
+    for element in [soup, *soup.find_all(blocks)]:
+        table = table_of.get(id(element))
         if table is not None and table is not element:  # elements are compared by all that is in them
             continue  # its table has it
         if table is not None:

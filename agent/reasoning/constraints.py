@@ -88,7 +88,8 @@ class Constraint:
         """Whether a sentence has the words and the number of this constraint: punctuation may be described there, and
         the number may be one more or less ("under 60 words") or spelled out."""
         words = sentence.casefold().split()
-        numbers = {int(digits) for word in words if (digits := "".join(filter(str.isdecimal, word)))}
+        parts = sentence.replace(",", "").translate(dict.fromkeys(map(ord, "-–—/~"), " ")).split()
+        numbers = {int(digits) for part in parts if (digits := "".join(filter(str.isdecimal, part)))}
         if numbers and self.number and not numbers & {self.number - 1, self.number, self.number + 1}:
             return False
         if self.number and not numbers and not _SPELLED.intersection(word.strip(string.punctuation) for word in words):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from agent.program.evaluator import run_program
@@ -11,6 +13,20 @@ _OPERATORS = "+-*/×÷"
 _DIGITS = "0123456789"
 _EXPRESSION = f"{_DIGITS}.,() ${_OPERATORS}"
 """Characters of the left side of an equation."""
+
+_PLAIN: Mapping[str, str] = {
+    "\\times": "*", "\\cdot": "*", "\\div": "/", "\\$": "$", "×": "*", "·": "*", "÷": "/", "−": "-",
+}  # fmt: skip
+"""Operators and signs in other notations."""
+
+_NEUTRAL_WORDS = frozenset("is are was were be so then get gets have has had".split())
+"""Words before an expression. After another one it may be a part of something else: "10% of 200 + 50"."""
+
+_GOES_ON = (
+    "(", ":", "^", "!", "%", "\\%", "x ", "percent", "dozen", "hundred", "thousand", "million", "billion",
+    *_OPERATORS, *_PLAIN,
+)  # fmt: skip
+"""What follows a number that is not all of the right side."""
 
 _MAX_LEFT, _MAX_RIGHT = 120, 40
 """Characters of an equation that are looked at, and those from its `=` to what follows its right side, at most."""
@@ -27,7 +43,7 @@ def corrected(text: str, start: int = 0) -> str | None:
     """
     end = text.find("=", max(0, start - _MAX_RIGHT))
     while end >= 0:
-        value, length = _left_side(text[max(0, end - _MAX_LEFT) : end]), _number_length(text, end + 1)
+        value, length = _left_side(text[:end]), _number_length(text, end + 1)
         if value is not None and length and not _is_close(value, text[end + 1 : end + 1 + length]):
             return f"{text[: end + 1]} {written(value)}"
         end = text.find("=", end + 1)
@@ -36,15 +52,20 @@ def corrected(text: str, start: int = 0) -> str | None:
 
 def _left_side(text: str) -> Fraction | None:
     """The value of the expression at the end of a text; None if there is none that is certain."""
-    start = len(text.rstrip(_EXPRESSION))
-    before, expression = text[:start], text[start:]
+    seen = text[-_MAX_LEFT:]
+    for other, plain in _PLAIN.items():
+        seen = seen.replace(other, plain)
+    seen = re.sub(r"(?<=[\d)]) x (?=[\d($])", " * ", seen)
+    before = seen.rstrip(_EXPRESSION)
+    expression = seen[len(before) :]
+    if not before and len(text) > _MAX_LEFT:
+        return None
     for separator in (", ", ". ", " (", "  "):
         if separator in expression and not (separator == " (" and ")" in expression):
-            before, expression = "", expression.rpartition(separator)[2]
-    expression = expression.strip(" $").replace("×", "*").replace("÷", "/").replace("$", "").replace(",", "")
-    touches = bool(before) and (before[-1].isalnum() or before[-1] in "%:^_}")
-    if touches and text[start : start + 1] != " ":
+            before, _, expression = expression.rpartition(separator)
+    if _belongs_to(before, expression):
         return None
+    expression = expression.strip(" $").replace("$", "").replace(",", "")
     if expression[:1] in _OPERATORS or not any(operator in expression for operator in _OPERATORS):
         return None
     try:
@@ -54,13 +75,23 @@ def _left_side(text: str) -> Fraction | None:
     return value if isinstance(value, Fraction) else None
 
 
+def _belongs_to(before: str, expression: str) -> bool:
+    """Whether an expression is, or may be, a part of what stands before it."""
+    end = before.rstrip(" ")[-1:]
+    if end.isalpha():
+        return expression[:1] != " " or before.split()[-1].lower() not in _NEUTRAL_WORDS
+    return bool(end) and (end in f"%^_}}√|–\\{_OPERATORS}" or (end == ":" and expression[:1] != " "))
+
+
 def _number_length(text: str, start: int) -> int:
     """Characters up to the end of the number there; 0 if there is none, it may go on, or an expression goes on."""
     rest = text[start:]
     number = rest.lstrip(" $").removeprefix("-")
     length = len(rest) - len(number.lstrip(f"{_DIGITS}.,"))
-    after = text[start + length :]
-    if not number[:1].isdigit() or not after or after.lstrip(" ")[:1] in ("", "(", ":", *_OPERATORS):
+    after = rest[length:].lstrip(" ")
+    if not number[:1].isdigit() or rest[length : length + 1].isalpha():
+        return 0
+    if after.startswith(_GOES_ON) or any(one.startswith(after) for one in _GOES_ON):
         return 0
     return length
 

@@ -39,9 +39,11 @@ from agent.reasoning.prompt import (
     prompt,
     sample_grammar,
 )
+from agent.words.language import language
 from chat.progress import LikelyToken
 from chat.types import Ask, Message
 
+_ENGLISH = language("en")
 _log = logging.getLogger("rejoinder.reasoning")
 
 _PROGRAM: tuple[Method, ...] = ("program",)
@@ -64,8 +66,13 @@ _CHOICE_ROUNDS: Mapping[ReasoningEffort, Sequence[Sequence[Method]]] = {
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
 
-_VALUE = re.compile(r"-?(?:\d{1,2}:\d\d(?: ?[ap]m\b)?|\d[\d,]*(?:\.\d+)?)", re.IGNORECASE)
-"""A number or a time, as language models write them."""
+_VALUE = re.compile(
+    r"-?(?:\d{1,2}:\d\d(?: ?[ap]m\b)?|(?:\d{1,9} )?\d{1,9}/\d{1,9}|\d[\d,]*(?:\.\d+)?|\.\d+)", re.IGNORECASE
+)
+"""A number or a time, as language models write them: also "3/4", "1 1/2" and ".5"."""
+
+_OPENS, _CLOSES = " :*`\"'(\n", " .*`\"')\n"
+"""What is no part of an answer at its beginning and its end."""
 
 _MAX_CORRECTIONS = 4
 """Of one sample: with more wrong results it is worth nothing."""
@@ -259,18 +266,47 @@ def _program_answer(program: str) -> str:
 
 def _steps_answer(steps: str, kind: Kind) -> str:
     """What the steps end with, as `_written` writes it: what follows their last "answer", in any markup, or else their
-    last number."""
+    last number. An answer of numbers that belong together is taken as it stands: "2 hours and 30 minutes"."""
     _, named, last = steps.lower().rpartition("answer")
-    values: list[str] = _VALUE.findall(last if named else steps)
-    if named and (kind == "choice" or not values):
-        return last.lstrip(" :*\n").partition("\n")[0].strip(" .*`\"'()")
-    if kind == "choice" or not values:
+    if named and kind == "number" and any(map(str.isdigit, last)):
+        line = _plain_numbers(next(line for line in last.split("\n") if any(map(str.isdigit, line))))
+        values: list[str] = _VALUE.findall(line)
+        is_joined = any(sign in line for sign in (" and ", "half", *"^*+"))
+        return line if not values or (is_joined and len(values) + ("half" in line) > 1) else _one_form(values[0], line)
+    if named:
+        return last.lstrip(_OPENS).partition("\n")[0].rstrip(_CLOSES)
+    if kind == "choice":
         return ""
-    value = values[0] if named else values[-1]
+    values = _VALUE.findall(_plain_numbers(steps))
+    return _one_form(values[-1], values[-1]) if values else ""
+
+
+def _plain_numbers(line: str) -> str:
+    """The result in a line, without markup: its fractions are a/b, and its large numbers are digits."""
+    line = line.strip().rstrip(" .*`").replace("−", "-").replace("{,}", ",")
+    line = re.sub(r"\\[dt]?frac\{(\d{1,9})\}\{(\d{1,9})\}", r" \1/\2", line)
+    line = re.sub(r"(?<=[a-z}])\^\{?[23]\b", "", line)  # of a unit
+    head, aside, _ = line.rpartition(" (")
+    if aside and line.endswith(")") and head[-1:] not in "=+-*/×":
+        line = head
+    result = line.rpartition("=")[2]
+    line = result if any(map(str.isdigit, result)) else line
+    line = re.sub(r"\d[\d.,]{0,9} [mbt](?:housand|illion)\b", lambda large: _ENGLISH.digits_for_words(large[0]), line)
+    return line.lstrip(_OPENS).rstrip(_CLOSES)
+
+
+def _one_form(value: str, otherwise: str) -> str:
+    """A value as `_written` writes it.
+
+    Args:
+        otherwise: what is returned if there is no such value.
+    """
+    negative, plain = value.startswith("-"), value.removeprefix("-").replace(",", "")
     try:
-        return _written(read_clock(value) if ":" in value else Fraction(value.replace(",", "")), local_time())
-    except BadProgram:  # no time of day
-        return value
+        read = read_clock(value) if ":" in value else sum(map(Fraction, plain.split()), Fraction())
+    except (BadProgram, ValueError, ZeroDivisionError):
+        return otherwise
+    return _written(-read if negative and isinstance(read, Fraction) else read, local_time())
 
 
 def _written(value: Value, now: datetime) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.capture.corrections import corrected, is_correction, without_denial
+from agent.capture.corrections import corrected, is_correction, without_denial, wrong_part
 from agent.capture.letters import spelled_letters
 from agent.words.english import spoken_digits
 
@@ -57,6 +57,27 @@ def test_corrections_of_a_number(text: str, after: str | None) -> None:
 )
 def test_corrections_of_a_name(text: str, after: str) -> None:
     assert corrected("smith", text, lambda named: spelled_letters(named, alone=True)) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("No, the last two digits.", "the last two digits"),
+        ("the third one", "the third one"),
+        ("change the last digit", "the last digit"),
+        ("the second to last digit", "the second to last digit"),
+        ("the third digit is wrong", "the third digit"),
+        ("The area code's wrong.", "the area code"),
+        ("The month is not right.", "the month"),
+        ("that's wrong", ""),
+        ("the last digit is seven", ""),
+        ("one one five", ""),
+        ("the fifteenth", ""),
+        ("four one five", ""),
+    ],
+)
+def test_a_part_that_is_called_wrong(text: str, part: str) -> None:
+    assert wrong_part(text) == part
 
 
 def test_what_follows_no_is_left() -> None:

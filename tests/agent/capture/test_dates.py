@@ -32,6 +32,24 @@ DATE = Date(today=lambda: TODAY)
         ("on Wednesday", date(2026, 11, 25)),
         ("in two weeks", date(2026, 12, 6)),
         ("a week from Monday", date(2026, 11, 30)),
+        ("a week from today", date(2026, 11, 29)),
+        ("a fortnight from today", date(2026, 12, 6)),
+        ("two weeks from now", date(2026, 12, 6)),
+        ("two weeks from tomorrow", date(2026, 12, 7)),
+        ("three weeks from next Friday", date(2026, 12, 18)),
+        ("three weeks after Friday", date(2026, 12, 18)),
+        ("twenty one days from Friday", date(2026, 12, 18)),
+        ("for two weeks, starting tomorrow", date(2026, 11, 23)),
+        ("Not today, tomorrow.", date(2026, 11, 23)),
+        ("No, not on Monday but on Wednesday", date(2026, 11, 25)),
+        ("not before Friday, please", date(2026, 11, 27)),
+        ("Friday at 7.30", date(2026, 11, 27)),
+        ("2-3 people on Friday", date(2026, 11, 27)),
+        ("12-24", date(2026, 12, 24)),
+        ("on 12.24.", date(2026, 12, 24)),
+        ("12.24.2027", date(2027, 12, 24)),
+        ("by 12-24-27 please", date(2027, 12, 24)),
+        ("3/15/28", date(2028, 3, 15)),
         ("Tuesday the twenty fourth", date(2026, 11, 24)),
         ("the 5th", date(2026, 12, 5)),
         ("Friday the thirteenth", date(2027, 8, 13)),
@@ -42,6 +60,11 @@ def test_dates(text: str, day: date) -> None:
     assert entry is not None
     assert DATE.progress(entry) in (Progress.POSSIBLE, Progress.COMPLETE)
     assert DATE.value(entry) == day
+
+
+@pytest.mark.parametrize("text", ["0/5", "5/0", "13/32", "0/0/2027"])
+def test_numbers_that_are_no_date_are_not_heard(text: str) -> None:
+    assert DATE.hear(text, DATE.empty) is None
 
 
 def test_next_tuesday_is_of_next_week_if_this_week_has_one() -> None:

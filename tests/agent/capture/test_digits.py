@@ -50,6 +50,12 @@ def test_an_area_code_is_corrected() -> None:
     assert PHONE.correct("no, the area code is four one five", "5551234567") == "4151234567"
 
 
+def test_the_plus_sign_is_no_digit_for_corrections() -> None:
+    assert PHONE.correct("the first digit is five", "+49301234567") == "+59301234567"
+    assert PHONE.correct("the third one is nine", "+49301234567") == "+49901234567"
+    assert PHONE.correct("the first three digits are 4 3 1", "+49301234567") == "+43101234567"
+
+
 def test_a_number_that_is_too_long_is_refused_with_its_length() -> None:
     assert PHONE.problem("55512345678") == "I heard 11 digits, but the phone number has 10."
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent.capture import Amount, Choice, Date, Digits, Email, Form, PhoneNumber, SpelledName, Time, yes_or_no
 from agent.capture.form import FormState, Heard, Pause, Phase, Pressed
+from agent.words.language import DateParts
 
 PHONE = Form(phone=PhoneNumber())
 
@@ -50,6 +51,11 @@ def test_a_caller_who_pauses_is_waited_for_and_asked_to_go_on() -> None:
         (["Start over.", "4151234567"], "4151234567"),
         (["yes, but the last one is five"], "5551234565"),
         (["no", "the area code is 212"], "2121234567"),
+        (["no", "the last two digits", "seven eight"], "5551234578"),
+        (["no, the last two digits", "seven eight"], "5551234578"),
+        (["The last digit is wrong.", "eight"], "5551234568"),
+        (["no", "the area code is wrong", "212"], "2121234567"),
+        (["no", "the last two digits", "4151234567"], "4151234567"),
     ],
 )
 def test_corrections(correction: list[str], phone: str) -> None:
@@ -93,6 +99,54 @@ def test_a_star_deletes_the_last_key() -> None:
 
 def test_keys_and_speech_mix() -> None:
     assert say(PHONE, "five five five", "[1234567#]", "yes").values == {"phone": "5551234567"}
+
+
+def test_a_part_that_is_only_named_asks_what_it_should_be_and_keeps_the_number() -> None:
+    state = say(PHONE, "5551234567", "no", "the last two digits")
+    assert (state.say, state.entry) == ("What should it be?", "5551234567")
+    lost = say(PHONE, "seven", state=state)  # that is one digit
+    assert lost.say.startswith("Sorry, I didn't get that.") and lost.entry == "5551234567"
+    partial = say(PHONE, "five five five", "the last digit is wrong", "six")
+    assert partial.entry == "556"
+
+
+def test_what_was_wrong_once_may_be_any_part_of_a_date() -> None:
+    form = Form(day=Date(today=lambda: date(2026, 11, 22)))
+    state = say(form, "Tuesday", "no", "Tuesday is wrong")
+    assert state.say == "What should it be?"
+    assert say(form, "Wednesday", "yes", state=state).values == {"day": date(2026, 11, 25)}
+
+
+def test_keys_that_mean_nothing_are_ignored() -> None:
+    state = say(PHONE, "[A]", "[555123A4567#]")
+    assert state.entry == "5551234567"
+    assert say(PHONE, "[A]", state=state).outcome is None
+    at = Form(at=Time())
+    assert say(at, "[D]", "[1430#]", "[1]").values == {"at": time(14, 30)}
+
+
+def test_keys_of_a_choice_are_its_place() -> None:
+    form = Form(choice=Choice(prompt="?", options={f"option {n}": () for n in "abcdefghijklm"}))
+    assert say(form, "[12#]").values == {"choice": "option l"}
+    assert say(form, "[1*2#]").values == {"choice": "option b"}
+    assert say(form, "[1*]").outcome is None
+
+
+def test_the_year_of_a_birthday_is_typed() -> None:
+    form = Form(day=Date(today=lambda: date(2026, 11, 22), when="past"))
+    assert say(form, "[0503#]", "[1984#]", "[1]").values == {"day": date(1984, 5, 3)}
+    assert say(form, "[0503#]", "[0504#]").entry == DateParts(None, 5, 4)
+
+
+def test_a_date_is_the_one_that_was_read_back_even_after_midnight() -> None:
+    today = date(2026, 11, 22)
+    form = Form(day=Date(today=lambda: today))
+    state = say(form, "Monday")
+    assert state.say == "I have Monday, November twenty-third. Is that right?"
+    today = date(2026, 11, 24)
+    state = say(form, "could you repeat that?", state=state)
+    assert state.say == "I have Monday, November twenty-third. Is that right?"
+    assert say(form, "yes", state=state).values == {"day": date(2026, 11, 23)}
 
 
 def test_two_refuses_what_was_read_back() -> None:
@@ -188,7 +242,8 @@ TEXTS = st.lists(
     st.sampled_from(
         ["yes", "no", "five five five", "5551234567", "the last digit is seven", "start over", "um", "S M I T H", "at",
          "dot com", "the fifteenth of March", "next Tuesday", "half past two", "no, the sixteenth", "twenty five fifty",
-         "[12*#]", "[#]", "[*]", "[0]", "delete the last digit", "", "…", "that's it", "skip", "second", "in a week"]
+         "[12*#]", "[#]", "[*]", "[0]", "delete the last digit", "", "…", "that's it", "skip", "second", "in a week",
+         "[A]", "the last two digits", "that's wrong", "the third is wrong"]
     ),
     max_size=25,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from agent.tools.protocol import ToolOutput, ToolTraits
 from chat.types import Tool
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
-from voice.history import Item
+from voice.history import Item, silent_turn
 from voice.playback import SessionSettings
 
 PHONE = Form(phone=PhoneNumber())
@@ -172,6 +172,21 @@ def test_written_answers_and_keys_count_as_well() -> None:
     tools = FormTools(ask_for_a_number)
     run(tools, scenario)
     assert tools.outputs == ["Noted: 5551234567."]
+
+
+def test_a_turn_in_which_nothing_was_said_is_no_answer() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        await say(harness, "five five five")
+        harness.session.history.add(silent_turn(6.0))
+        harness.session.respond()
+        await harness.hear(4.0, 0.0)
+        await say(harness, "one two three four five six seven")
+        await say(harness, "yes")
+
+    tools = FormTools(ask_for_a_number)
+    harness = run(tools, scenario)
+    assert tools.outputs == ["Noted: 5551234567."]
+    assert response_texts(harness).count("five five five. Please go on.") == 2
 
 
 def test_several_forms_follow_each_other() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from agent.dictation.check import objection
 from agent.dictation.cleaner import DictationCleaner, corrects_what_precedes
+from agent.language_model import LanguageModel
 from tests.fakes import FakeLanguageModel
 
 
@@ -17,6 +18,13 @@ from tests.fakes import FakeLanguageModel
         ("First milk, second eggs, third twenty five rolls.", "1. Milk\n2. Eggs\n3. 25 rolls"),
         ("Buy milk, eggs, bread.", "Buy milk, eggs, and bread."),
         ("Um.", ""),
+        ("Meet at 5, no, 6.", "Meet at 6."),
+        ("Meet at 5:30. No, at quarter to 7.", "Meet at quarter to 7."),
+        ("It's on page two. Strike that, three.", "It's on page three."),
+        ("I don't want tea, sorry, I want coffee.", "I want coffee."),
+        ("I don't, I don't want it.", "I don't want it."),
+        ("I do not, I did not see it.", "I did not see it."),
+        ("Ask Ann. Not Ann, Bob.", "Ask Bob."),
     ],
 )
 def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
@@ -32,6 +40,18 @@ def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
         ("I was very happy.", "I was very very happy.", "'very' was not said so often"),
         ("What is the capital of France?", "Paris.", "'paris' was not said"),
         ("The meeting in the large room on the left is over.", "The meeting is over.", "5 of 11 words are missing"),
+        ("I have 300 dollars, not more.", "I have dollars, not more.", "the number 300 is missing"),
+        ("Meet me at 5. No problem.", "Meet me. No problem.", "the number 5 is missing"),
+        ("Meet me at 17, better bring it.", "Meet me, better bring it.", "the number 17 is missing"),
+        ("Wait for 50 minutes and call.", "Wait for minutes and call.", "the number 50 is missing"),
+        ("We have 9 cats, no dogs, 3 birds.", "We have cats, no dogs, 3 birds.", "the number 9 is missing"),
+        ("Bring 9 plates for 7 people, no, 8 people.", "Bring plates for 8 people.", "the number 9 is missing"),
+        ("Do not delete the files.", "Delete the files.", "'not' is missing"),
+        ("Never open it.", "Open it.", "'never' is missing"),
+        ("We don't need eggs.", "We need eggs.", '"don\'t" is missing'),
+        ("Do not open it. Do not close it.", "Do not open it. Do close it.", "'not' is missing"),
+        ("Do not open it. Do not close it.", "Do open it. Do not close it.", "'not' is missing"),
+        ("Do not open it. Sorry, Bob.", "Do open it. Sorry, Bob.", "'not' is missing"),
         ("We need eggs.", "1. We need eggs.", "'1' was not said"),
     ],
 )
@@ -59,6 +79,21 @@ async def test_the_raw_words_remain_if_the_language_model_fails() -> None:
     model.failing = True
     clean = await broken.clean("Call Anna.")
     assert (clean.text, clean.objection) == ("Call Anna.", "the language model failed: the language model broke")
+
+
+async def test_the_raw_words_remain_where_the_text_is_cut() -> None:
+    clean = await cleaner(*["Call"] * 40)[0].clean("Call Anna now.")
+    assert (clean.text, clean.objection) == ("Call Anna now.", "the language model failed: it wrote more than was said")
+
+
+async def test_what_follows_a_list_is_not_a_part_of_its_last_item() -> None:
+    class Listing(DictationCleaner):
+        async def _rewrite(self, passage: str, language_model: LanguageModel) -> str:
+            return passage.replace("First ", "1. ").replace(" second ", "\n2. ")
+
+    filling = " ".join(["word"] * 78)
+    clean = await Listing(FakeLanguageModel([])).clean(f"First milk, second eggs. {filling} end.")
+    assert clean.text == f"1. milk,\n2. eggs.\n{filling} end."
 
 
 async def test_long_dictations_are_cleaned_up_in_parts_and_a_correction_stays_with_what_it_corrects() -> None:

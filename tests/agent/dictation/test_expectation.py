@@ -31,6 +31,7 @@ from agent.dictation.expectation import expected_text
         ),
         ("Number one, open the lid. Number two, stir.", "1. Open the lid.\n2. Stir."),
         ("She came first, and he came in on the second day.", "She came first, and he came in on the second day."),
+        (", you know, hello there", "Hello there"),
         ("", ""),
     ],
 )

@@ -180,6 +180,35 @@ def test_names_and_folders_are_checked(library: Library, folder: Path, tmp_path:
         update(library, "photo")
 
 
+def test_a_name_is_looked_for_before_a_path(
+    library: Library, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    library.add(other, "house")
+    library.add(folder, "a")
+    monkeypatch.chdir(tmp_path)
+    assert library.find("house").path == other
+    assert library.find("./house").path == folder
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="needs names that are no UTF-8")
+def test_a_name_that_is_no_text_is_an_error_of_that_file_alone(library: Library, folder: Path) -> None:
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("Coffee.")
+    library.add(folder)
+    found = update(library)
+    assert found.errors == [("caf\\udce9.txt", "its name is not in UTF-8: rename it")]
+    assert found.added == ["garden/garden.txt", "house.md"]
+
+
+def test_a_file_of_a_full_library_may_change(library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library.add(folder)
+    update(library)
+    monkeypatch.setattr(module, "_MAX_PASSAGES", len(texts(library)))
+    (folder / "garden" / "garden.txt").write_text("Water the beans.")
+    assert update(library).changed == ["garden/garden.txt"]
+
+
 def test_a_full_library_refuses_a_file(library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_PASSAGES", 2)
     library.add(folder)

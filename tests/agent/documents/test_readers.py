@@ -37,6 +37,28 @@ def test_markdown_reads_images_by_their_description_and_the_text_of_html(tmp_pat
     assert [block.text for block in document.blocks] == ["See a map of it. Go left.", "Ring twice."]
 
 
+def test_a_line_break_separates_words(tmp_path: Path) -> None:
+    (tmp_path / "address.md").write_text("Main Street 5<br/>12345 Town, a <b>bo</b>ld one.")
+    assert read_document(tmp_path / "address.md").blocks == (Block((), "Main Street 5 12345 Town, a bold one."),)
+    text = "<p>Main Street 5<br>12345 <b>To</b>wn</p><div>One<p>two</p>three<hr>four</div>"
+    (tmp_path / "address.html").write_text(text)
+    texts = [block.text for block in read_document(tmp_path / "address.html").blocks]
+    assert texts == ["Main Street 5 12345 Town", "One three four", "two"]
+
+
+def test_html_without_a_body_keeps_all_its_text(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<!DOCTYPE html><title>Water</title>The tap <i>drips</i>.<p>Call Ann.</p>Now.")
+    document = read_document(tmp_path / "page.html")
+    assert document.title == "Water"
+    assert [block.text for block in document.blocks] == ["The tap drips. Now.", "Call Ann."]
+
+
+def test_front_matter_with_the_line_ends_of_windows_is_recognized(tmp_path: Path) -> None:
+    (tmp_path / "plan.md").write_bytes(b"---\r\ntitle: The plan\r\n---\r\n\r\nDig.\r\n")
+    document = read_document(tmp_path / "plan.md")
+    assert (document.title, document.blocks) == ("The plan", (Block((), "Dig."),))
+
+
 def test_html_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
     (tmp_path / "garden.html").write_text(PAGE)
     document = read_document(tmp_path / "garden.html")

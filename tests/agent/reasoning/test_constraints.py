@@ -62,6 +62,21 @@ def test_a_problem_says_what_there_is_and_what_is_asked_for() -> None:
     assert rain.problem("It rains.") == 'It has "rain" 1 times; exactly 2 are asked for.'
 
 
+@pytest.mark.parametrize(
+    ("sentence", "line", "may"),
+    [
+        ("Write 100-150 words.", "words at least 100", True),
+        ("Write 100–150 words.", "words at most 150", True),
+        ("Use 3-5 sentences.", "sentences at most 5", True),
+        ("Use 3-5 sentences.", "sentences at most 35", False),
+        ("Write 1,200 words.", "words at least 1200", True),
+    ],
+)
+def test_a_constraint_may_have_either_number_of_a_range(sentence: str, line: str, may: bool) -> None:
+    (constraint,) = read_constraints(line)
+    assert constraint.may_come_from(sentence) == may
+
+
 def test_constraints_are_read_once_and_without_what_contradicts_another() -> None:
     assert read_constraints("none") == []
     read = compatible(read_constraints('words at most 9\nwords at most 9\ncontains "sun"\navoids "Sun"'))

@@ -170,7 +170,7 @@ def test_steps_that_are_wrong_again_and_again_are_given_up() -> None:
 
         async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
             async for progress in super().reply(ask):
-                wrong = replace(progress, committed=f"{progress.committed} 2 + 2 = 5, so")
+                wrong = replace(progress, committed=f"{progress.committed}: 2 + 2 = 5, so")
                 yield progress if ask.grammar == KINDS else wrong
 
     script = Script("number", {"program": ["answer = unknown"] * 8, "steps": [steps(7)] * 8})
@@ -268,6 +268,22 @@ def test_times_are_compared_as_times() -> None:
         ("number", "It ends at 11:15.\n**Answer: 11:15 AM**", "11:15 am"),
         ("number", "First 3, then 4, so he has 7 apples.", "7"),
         ("number", "I do not know.", ""),
+        ("number", "Answer: 3/4", "0.75"),
+        ("number", "Answer: \\(\\frac{1}{8}\\)", "0.125"),
+        ("number", "Answer: 1 1/2 cups", "1.5"),
+        ("number", "Answer: -1 1/2", "-1.5"),
+        ("number", "Answer: 1/0", "1/0"),
+        ("number", "Answer: 2 hours and 30 minutes.", "2 hours and 30 minutes"),
+        ("number", "Answer: \u22125", "-5"),
+        ("number", "Answer: 5 - 2 = 3", "3"),
+        ("number", "Answer: 4 * (2 + 3)", "4 * (2 + 3"),
+        ("number", "Answer: .5", "0.5"),
+        ("number", "Answer: 10^6", "10^6"),
+        ("number", "Answer: 25 m^2", "25"),
+        ("number", "Answer: 5 million people", "5000000"),
+        ("number", "Answer: 5 for each one", "5"),
+        ("number", "Answer: 2 and a half", "2 and a half"),
+        ("number", "Answer:\n\\[\n1{,}200\n\\]\nof them 12 are red", "1200"),
         ("number", "It is 7 * 13.\n\nAnswer: No", "no"),
         ("choice", "Lea has more.\n\n**Answer:** Lea.", "lea"),
         ("choice", "Answer:\n`yes`\nbecause", "yes"),
