@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import dropwhile
 from typing import Literal
 
 _YES = frozenset(
@@ -17,11 +18,13 @@ _FILLERS = frozenset("please thanks thank you uh um well oh i think so that's is
 _NO = frozenset("no nope nah never cancel stop don't wrong negative".split())
 _NO_PHRASES = ("do not", "not now", "never mind", "forget it", "leave it", "rather not")
 _UNDECIDED = ("don't know", "do not know", "don't mind", "don't care", "don't understand", "not sure")
+_HESITATIONS = frozenset("um uh well oh ok okay so".split())
 _NO_PROBLEM = ("no problems at all", "no problem at all", "no problems", "no problem")
 
 
 def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
-    """What the user said to "Shall I …?". A yes with anything more in it ("yes, but tomorrow") is unclear."""
+    """What the user said to "Shall I …?". A yes with anything more in it ("yes, but tomorrow") is unclear, and so are a
+    question ("is it okay?") and "that's okay", which declines as often as it agrees."""
     normalized = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
     normalized = with_plain_yes(normalized)
     for phrase in _UNDECIDED:
@@ -29,7 +32,10 @@ def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
     words = normalized.split()
     if set(words) & _NO or any(phrase in normalized for phrase in _NO_PHRASES):
         return "no" if len(words) <= 6 and not set(words) & _YES else "unclear"
-    agreed = bool(set(words) & _YES)
+    if "?" in text or " ".join(dropwhile(_HESITATIONS.__contains__, words)).startswith("is it"):
+        return "unclear"
+    normalized = re.sub(r"\bthat(?:'s| is) (?:ok|okay|alright|all right)\b", " ", normalized)
+    agreed = bool(set(normalized.split()) & _YES)
     for phrase in _YES_PHRASES:
         found = re.search(rf"\b{re.escape(phrase)}\b", normalized)
         if found:

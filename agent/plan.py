@@ -105,11 +105,12 @@ class Turn:
     """What a response answers.
 
     Attributes:
-        ask: what a language model would be asked for it, with all functions that may be called.
+        ask: what a language model would be asked for it, with the functions that may be called.
         functions: the server's tools among those that programs may call.
         replaced: names of the server's tools that programs take the place of, these and others.
         said: what the user said last; empty if the response does not follow their words.
         programs: what they said before, with the programs for it, the oldest first.
+        tools: all functions that may be called, if those of `ask` are the ones that suit what was said.
     """
 
     ask: Ask
@@ -117,6 +118,7 @@ class Turn:
     replaced: frozenset[str] = frozenset()
     said: str = ""
     programs: tuple[tuple[str, str], ...] = ()
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,8 @@ def plan(turn: Turn, evidence: Evidence) -> Decision:
     if grounding is not None and grounding.openings and not evidence.is_task and turn.ask.grammar is None:
         return _documents(turn, evidence, grounding)
     if evidence.remote_reason is not None:
-        return Decision(turn.ask, "bigger model", evidence.remote_reason)
+        ask = replace(turn.ask, tools=turn.tools or turn.ask.tools)  # it reads more than those selected
+        return Decision(ask, "bigger model", evidence.remote_reason)
     ask = _local_ask(turn, evidence)
     unknown = "may be a task" if ask.task == "maybe" else "nothing else suits"
     return Decision(ask, "local model", "no task" if evidence.is_task is False else unknown)
@@ -242,13 +245,15 @@ def refusal(outcome: Outcome) -> str:
 
 
 def _documents(turn: Turn, evidence: Evidence, grounding: Grounding) -> Decision:
-    """A response that has read passages calls nothing: anyone may have written them."""
+    """A response that has read passages calls nothing: anyone may have written them. It is not left to other policies
+    but tasks either: what they were trained with has no passages."""
     ask = replace(_local_ask(turn, evidence), messages=grounding.prompt(turn.ask.messages))
     reason = "the best passage almost certainly answers" if grounding.is_certain else "passages may answer"
-    if not grounding.passages:
+    if grounding.passages:
+        ask = replace(ask, verdicts=frozenset())
+    else:
         reason = "no passage fits"
-    grammar = Opening(grounding.openings)
-    ask = replace(ask, grammar=grammar, tools=(), tool_choice="none", verdicts=frozenset())
+    ask = replace(ask, grammar=Opening(grounding.openings), tools=(), tool_choice="none")
     if grounding.is_certain:
         ask = replace(ask, task="")  # its beginning is said before anything is computed
     return Decision(ask, "documents", reason, grounding)

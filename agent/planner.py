@@ -253,6 +253,7 @@ class Planner:
             return Turn(ask, said=said if ask.tool_choice in ("auto", "none") and ask.grammar is None else "")
         replaced = self.runs.tools.replaced & {tool.name for tool in ask.tools}
         kept = replaced if self.language_model.recognizes_tasks else frozenset[str]()
+        offered = tuple(ask.tools)
         chosen = self._selection.select([tool for tool in ask.tools if tool.name not in kept], ask.messages)
         ask = replace(ask, tools=[tool for tool in ask.tools if tool.name in kept or tool in chosen])
         if ask.grammar is not None:
@@ -260,7 +261,7 @@ class Planner:
         users = [message.content for message in ask.messages if message.role == "user"]
         earlier = users[:-1][-_NUM_EARLIER:] if said else []
         functions = tuple(tool for tool in self.runs.tools.functions if tool.name in replaced)
-        return Turn(ask, functions, replaced, said, self._programs.earlier(earlier))
+        return Turn(ask, functions, replaced, said, self._programs.earlier(earlier), offered)
 
     async def _evidence(self, turn: Turn, *, first: bool, remote_leads: bool) -> Evidence:
         """What is known about a turn before a language model is asked."""

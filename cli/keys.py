@@ -68,7 +68,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Of the key.")], data: DataO
 
 
 def _limit(value: float | None) -> str:
-    return "unlimited" if value is None else f"{value:g}"
+    return "unlimited" if value is None else f"{value:.15g}"
 
 
 def _day(seconds: float) -> str:

@@ -121,10 +121,10 @@ def _table(totals: dict[str, Usage], prices: Prices) -> Table | str:
     columns += ["tokens out", "tokens elsewhere", "CPU minutes", "cost"]
     hosted = prices.hosted
     table = Table(*columns, *(["hosted"] if hosted is not None else []), box=None)
-    rows = {name or "(no key)": used for name, used in sorted(totals.items())}
+    rows = [(name or "(no key)", used) for name, used in sorted(totals.items())]
     if len(rows) > 1:
-        rows["total"] = sum(totals.values(), Usage())
-    for name, used in rows.items():
+        rows.append(("total", sum(totals.values(), Usage())))  # a key may have the same name
+    for name, used in rows:
         cells = [name, str(used.conversations), f"{used.seconds / 60:.1f}"]
         cells += [f"{used.audio_in_s / 60:.1f}", f"{used.audio_out_s / 60:.1f}", str(used.turns), str(used.completions)]
         cells += [str(used.input_tokens), str(used.output_tokens)]

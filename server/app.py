@@ -28,6 +28,7 @@ from server.batches.routes import batch_routes
 from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
+from server.cross_origin import CrossOrigin
 from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
@@ -121,7 +122,7 @@ def build_app(
             *telephony_routes(telephony),
             Mount("/", PageFiles()),
         ],
-        middleware=[Middleware(SecurityHeaders)],
+        middleware=[Middleware(SecurityHeaders), Middleware(CrossOrigin, context.origins)],
     )
 
 

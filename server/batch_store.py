@@ -39,6 +39,9 @@ MAX_OPEN_BATCHES = 32
 _BATCH_BYTES = 4096
 """What a batch itself counts for in the budget of its key: its metadata and its errors."""
 
+BLANK = b" \t\r\n"
+"""What JSON takes for white space. A line of nothing else is no request."""
+
 _COMPLETION_WINDOW_S = 86_400.0
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
@@ -328,7 +331,7 @@ class BatchStore:
             "lines where file in (?, ?) and number = request.number) and trim(cast(text as text), ?) != '' "
             "order by number limit ?"
         )
-        rows = self._rows(query, batch.input_file, after, batch.output_file, batch.error_file, " \t\r\n", count)
+        rows = self._rows(query, batch.input_file, after, batch.output_file, batch.error_file, BLANK.decode(), count)
         return [(number, bytes(text)) for number, text in rows]
 
     def record(self, batch: Batch, number: int, answer: bytes, usage: BatchUsage, *, failed: bool = False) -> None:
@@ -349,15 +352,18 @@ class BatchStore:
 
     def change(self, batch: Batch, status: Status, total: int | None = None, **details: Any) -> Batch:
         """Bring a batch into another state, unless it was finished or, by its client, cancelled meanwhile. Its files
-        can be read once it is finished. Returns what it is now."""
-        finished = status not in OPEN
+        can be read once it is finished, and are kept from then on. Returns what it is now."""
+        finished, now = status not in OPEN, self.clock()
         with self._transaction() as db:
             found = db.execute("select status, details from batches where id = ?", (batch.id,)).fetchall()
             if found and found[0][0] in OPEN and (found[0][0] != "cancelling" or finished):
-                noted = {**json.loads(found[0][1]), f"{status}_at": int(self.clock()), **details}
+                noted = {**json.loads(found[0][1]), f"{status}_at": int(now), **details}
                 if finished:
-                    db.execute("update files set ready = 1 where id in (?, ?) and bytes > 0",
-                               (batch.output_file, batch.error_file))  # fmt: skip
+                    db.execute(
+                        "update files set ready = 1, created_at = ?, expires_at = ? + expires_at - created_at "
+                        "where id in (?, ?) and bytes > 0",
+                        (now, now, batch.output_file, batch.error_file),
+                    )
                     query = "select id from files where ready and id in (?, ?)"
                     ready = {name for (name,) in db.execute(query, (batch.output_file, batch.error_file))}
                     noted["output_file_id"] = batch.output_file if batch.output_file in ready else None
@@ -382,7 +388,7 @@ class BatchStore:
         self._forget()
 
     def purge(self) -> None:
-        """Delete what has expired: files that no batch needs, and batches whose results have."""
+        """Delete what has expired: files that no batch needs, and batches that are finished."""
         now = self.clock()
         with self._transaction() as db:
             needed = f"from batches where status in {_OPEN}"  # nosec B608

@@ -52,6 +52,7 @@ LAYERS = {
             "openmp",
             "processor",
             "security_headers",
+            "cross_origin",
             "page",
             "budgets",
             "speech_times",

@@ -28,7 +28,7 @@ MISSING = "I don't have all the numbers for that. Can you tell me more?"
 _NAMED = {
     "half": "0.5 2 30", "halve": "2", "quarter": "0.25 4 15", "quarters": "0.25 4 3 45",
     "twice": "2", "double": "2", "doubled": "2", "both": "2", "couple": "2",
-    "pair": "2", "pairs": "2", "triple": "3", "once": "1", "twins": "2", "dozen": "12", "score": "20", "noon": "12",
+    "pair": "2", "pairs": "2", "triple": "3", "once": "1", "twins": "2", "dozen": "12", "score": "20",
     "percent": "100", "week": "7 24 168", "weeks": "7 24 168", "year": "12 52 365", "years": "12 52 365", "day": "24",
     "days": "24",
     "hour": "60 3600", "hours": "60 3600", "minute": "60", "minutes": "60", "average": "2", "gross": "144",
@@ -87,15 +87,21 @@ def _known(said: Sequence[str]) -> set[Fraction]:
     found: set[Fraction] = set()
     named = {Fraction(number) for number in _ALWAYS_KNOWN}
     for text in said:
+        text = re.sub(r"\b(?:noon|midday|midnight)\b", "12", text.lower())
         plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", _ENGLISH.in_digits(text).lower())
         found |= _numbers(plain)
-        for word in re.findall(r"[a-z]+", f"{plain} {text.lower()}"):  # "an hour and a half" is 1.5 hours in digits
+        for parts in re.findall(r"\b(?:at|for|by|till|until) (\d\d?)\.?(\d\d)\b|\b(\d\d?)(\d\d) hours\b", plain):
+            found |= {Fraction(part) for part in parts if part}  # "at 6.30", "1800 hours"
+        years = re.findall(r"\b(1[5-9]|20) (?:oh )?(\d\d?)\b", plain)  # "nineteen eighty four"
+        found |= {Fraction(100 * int(century) + int(year)) for century, year in years}
+        for word in re.findall(r"[a-z]+", f"{plain} {text}"):  # "an hour and a half" is 1.5 hours in digits
             named |= {Fraction(number) for number in _NAMED.get(word, "").split()}
             if share := _ENGLISH.ORDINALS.get(word.removesuffix("s")):
                 named |= {Fraction(share), Fraction(1, share)}
         named |= {century + Fraction(year) for year in re.findall(r"'(\d\d)\b", plain) for century in (1900, 2000)}
         named.add(Fraction(len(_NUMBER.findall(plain))))  # their average needs it
-        if re.search(r"\b(?:to|before)\b", plain):  # "twenty to seven" is 6:40
+        if re.search(r"\b(?:to|till|before|quarter of)\b", plain):  # "twenty to seven" is 6:40
+            found |= {Fraction(45)} if "quarter" in plain else set()
             found |= {60 - number for number in found if number < 60} | {number - 1 for number in found if number <= 12}
     halves = {number + half for number in found if number <= 24 for half in (-12, 12)}
     shares = {(base + number) / 100 for number in found for base in (0, 100)} | {1 - number / 100 for number in found}

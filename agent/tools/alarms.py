@@ -7,7 +7,7 @@ import logging
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Annotated
 
@@ -42,6 +42,9 @@ _ALL = frozenset("all every everything both timers alarms reminders".split())
 _KINDS = {"timer": "timer", "timers": "timer", "alarm": "alarm", "alarms": "alarm", "reminder": "reminder",
           "reminders": "reminder"}  # fmt: skip
 _NO_NAME = _ALL | _KINDS.keys() | frozenset("the my for about of a an to at o'clock minutes minute hours hour".split())
+
+_MONTH = f"(?:{'|'.join(f'{month}|{month[:3]}' for month in _ENGLISH.MONTHS)})"
+_DAY = rf"(?:\d{{1,2}}(?:st|nd|rd|th)?|{'|'.join(_ENGLISH.ORDINALS)})\b(?!:| ?[ap]m)"
 
 ClockText = Annotated[str, Field(pattern=f"^({CLOCK_PATTERN})$")]
 Repeat = Annotated[str, Field(pattern=f"^({REPEAT_PATTERN})$")]
@@ -157,10 +160,11 @@ class Alarms:
                 return Spoken("There is no such one." if alarms else "You have no timers, alarms or reminders.")
             if len(chosen) > 1 and not words & _ALL:
                 return Spoken(f"There are {len(chosen)}. Which one shall I cancel?")
-            for alarm in chosen:
-                await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, caller.owner, alarm.id))
+            skipped = re.search(r"\b(today|tonight|tomorrow)\b", name.lower())
+            answers = [await self._cancel(caller.owner, alarm, skipped[0] if skipped else "") for alarm in chosen]
             self._changed(caller.owner)
-            return Spoken("It is cancelled." if len(chosen) == 1 else f"All {len(chosen)} are cancelled.")
+            which = f" for {skipped[0]}" if skipped else ""
+            return Spoken(answers[0] if len(chosen) == 1 else f"All {len(chosen)} are cancelled{which}.")
 
         return [function_tool(each) for each in (set_timer, set_alarm, set_reminder, list_alarms, cancel_alarm)]
 
@@ -168,6 +172,22 @@ class Alarms:
         row = (caller.owner, kind, text, self._now().timestamp(), due_at, repeat)
         await asyncio.wrap_future(self._data.in_background(self._data.add_alarm, *row))
         self._changed(caller.owner)
+
+    async def _cancel(self, owner: str, alarm: Alarm, day: str) -> str:
+        """Cancel an alarm, or one that repeats for one day only, if that is given. Returns what is said of it."""
+        now = self._now()
+        due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
+        is_due = bool(day) and due.date() == now.date() + timedelta(days=day == "tomorrow")
+        following = next_due(due, alarm.repeat, max(due, now)) if is_due else None
+        if following is not None:
+            write = self._data.in_background(self._data.postpone_alarm, owner, alarm.id, following.timestamp())
+            await asyncio.wrap_future(write)
+            return f"I'll skip {day}'s. The next one is on {spoken_date(following)}."
+        await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, owner, alarm.id))
+        if not alarm.repeat:
+            return "It is cancelled."
+        what = alarm.text if alarm.kind == "reminder" else _named(alarm.kind, alarm.text)
+        return f"Cancelled: {what}, {spoken_time(due)} {spoken_repeat(alarm.repeat)}."
 
     def _spoken(self, moment: datetime, repeat: str, at: str = "") -> str:
         """When an alarm is due: "6:40 AM tomorrow", "6:40 AM on weekdays"."""
@@ -284,25 +304,48 @@ def _chosen(alarms: list[Alarm], name: str, now: datetime) -> list[Alarm]:
         return candidates and [max(candidates, key=lambda alarm: alarm.id)]
     if not rest:
         return candidates
-    text = _ENGLISH.digits_for_words(name.lower())
-    return [alarm for alarm in candidates if rest in _plain_name(alarm.text.lower()) or _is_at(alarm, text, now)]
+    if named := [alarm for alarm in candidates if _stems(rest) in _stems(alarm.text.lower())]:
+        return named
+    text = _ENGLISH.in_digits(name.lower())
+    return [alarm for alarm in candidates if _is_at(alarm, text, now)]
+
+
+def _stems(text: str) -> str:
+    """The words of a text without the endings in which names differ: "eggs" is " egg "."""
+    return f" {' '.join(word.strip('.,!?').removesuffix('s') for word in _plain_name(text).split())} "
 
 
 def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
-    """Whether a text names the time or the weekday at which an alarm is due, or the length of a timer."""
+    """Whether a text names the time or the day at which an alarm is due, or its length."""
+    length = alarm.due_at - alarm.set_at
+    if parts := re.findall(r"(?<![\w.])(an?|\d+(?:\.\d+)?)[ -](hour|minute|second)", text):
+        seconds = {"hour": 3600, "minute": 60, "second": 1}
+        return abs(sum(seconds[unit] * (float(count) if count[0] != "a" else 1) for count, unit in parts) - length) < 1
     if alarm.kind == "timer":
         numbers = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
-        length = alarm.due_at - alarm.set_at
         return any(abs(number * unit - length) < 1 for number in numbers for unit in (1, 60, 3600))
     due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
+    named, text = _day_of_month(text, now)
     days = {0: ["tonight" if due.hour >= 17 else "today"], 1: ["tomorrow"]}.get((due.date() - now.date()).days, [])
-    on_day = any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", "), *days) if day)
-    names_day = re.search(rf"\b(today|tonight|tomorrow|{'|'.join(_ENGLISH.WEEKDAYS)})", text) is not None
+    days += [f"{due:%A}".lower(), *(day.removesuffix("s") for day in re.findall(r"[a-z]+", alarm.repeat))]
+    on_day = named == due.date() or any(day in text for day in days)
+    names_day = named or re.search(rf"\b(today|tonight|tomorrow|weekday|weekend|{'|'.join(_ENGLISH.WEEKDAYS)})", text)
     found = re.search(CLOCK_PATTERN, text)
     if found is None or (names_day and not on_day):
         return on_day
     try:
         clock, minutes = read_clock(found[0]), 60 * due.hour + due.minute
-    except BadProgram:  # "the 45 minute alarm"
+    except BadProgram:  # "alarm 45"
         return on_day
     return clock.minutes == minutes or (not clock.certain and (clock.minutes + 720) % 1440 == minutes)
+
+
+def _day_of_month(text: str, now: datetime) -> tuple[date | None, str]:
+    """The day of a month that a text names ("december 5"), and the text without it."""
+    found = re.search(rf"\b{_MONTH} (?:the )?{_DAY}|(?<!:)\b{_DAY} (?:of )?{_MONTH}\b", text)
+    if found is None:
+        return None, text
+    try:
+        return _ENGLISH.named_date(found[0], now), text.replace(found[0], " ")
+    except ValueError:
+        return None, text

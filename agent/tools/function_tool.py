@@ -42,11 +42,18 @@ class _ThreadForEach(Executor):
         def run() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
+            except Exception as error:
                 future.set_exception(error)
+            except BaseException as error:  # SystemExit, which would end the event loop
+                future.set_exception(_ended(error))
 
         threading.Thread(target=run, name="tool", daemon=True).start()
         return future
+
+
+def _ended(error: BaseException) -> RuntimeError:
+    """The error of a call that wanted to end the process."""
+    return RuntimeError(f"the function raised {type(error).__name__}")
 
 
 _THREADS = _ThreadForEach()
@@ -156,7 +163,10 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         values |= {field: who if kind is Caller else who.dialogue for field, kind in provided.items()}
         bound = partial(function, **values)
         if inspect.iscoroutinefunction(function):
-            return as_output(await bound())
+            try:
+                return as_output(await bound())
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _ended(error) from error
         hung.difference_update([call for call in hung if call.done()])
         if len(hung) >= _MAX_HUNG:
             raise ValueError(f"{name} hangs: {len(hung)} earlier calls of it have not returned.")

@@ -55,7 +55,12 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     day = _ENGLISH.named_date(day_text, now) if day_text else None
     moment = datetime.combine(day or now.date(), time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
     gets_up = morning and clock.minutes >= _EARLIEST
-    if not clock.certain and not gets_up and not _is_morning(clock, day, now):
+    if clock.certain:
+        pass
+    elif day == now.date():
+        later = moment + timedelta(hours=12)
+        moment = later if moment <= now < later and later.date() == day else moment
+    elif not gets_up and not _is_morning(clock, now, today=day is None and falls_on(now.date(), repeat)):
         moment += timedelta(hours=12)
     if past_midnight and (day != now.date() or moment <= now):
         moment += timedelta(days=1)  # "tomorrow night at one"
@@ -69,10 +74,10 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     return moment
 
 
-def _is_morning(clock: Clock, day: date | None, now: datetime) -> bool:
-    """Whether a time that may be either half of the day is meant in the morning: the next such time is, or, on another
-    day, it is not one of the first hours, at which nobody is reminded."""
-    if day is not None and day != now.date():
+def _is_morning(clock: Clock, now: datetime, *, today: bool) -> bool:
+    """Whether a time that may be either half of the day is meant in the morning: the next such time is, or, where it
+    cannot be today, it is not one of the first hours, at which nobody is reminded."""
+    if not today:
         return clock.minutes >= 7 * 60
     minutes = 60 * now.hour + now.minute
     return minutes < clock.minutes or minutes >= clock.minutes + 720
@@ -89,27 +94,31 @@ def falls_on(day: date, repeat: str) -> bool:
 
 
 def stored_repeat(repeat: str, first: datetime) -> str:
-    """How often, with the day of the month, which a shorter month must not change."""
-    return f"{repeat} {first.day}" if repeat in ("monthly", "yearly") else repeat
+    """How often, with the day of the month, which a shorter month must not change, and the time of day, which a day
+    without that time must not change either: the one on which clocks are put forward."""
+    day = f" {first.day}" if repeat in ("monthly", "yearly") else ""
+    return f"{repeat}{day} {first:%H:%M}" if repeat else ""
 
 
 def next_due(due: datetime, repeat: str, now: datetime) -> datetime | None:
     """The first time after `now` at which an alarm is due again; None if it does not repeat.
 
     Args:
-        repeat: as `stored_repeat` returns it.
+        repeat: as `stored_repeat` returns it, or has returned it earlier, without the time of day.
     """
-    if not repeat:
+    written = re.fullmatch(r"(.+?)(?: (\d+))?(?: (\d\d):(\d\d))?", repeat)
+    if written is None:
         return None
-    start, kind, day = due, *repeat.partition(" ")[::2]
+    kind, day, hour, minute = written.groups()
+    start = due.replace(hour=int(hour), minute=int(minute)) if hour else due
     for count in range(1, 5000):
         if kind in ("monthly", "yearly"):
             months = start.year * 12 + start.month - 1 + count * (12 if kind == "yearly" else 1)
             year, month = months // 12, months % 12 + 1
             due = start.replace(year=year, month=month, day=min(int(day or start.day), monthrange(year, month)[1]))
         else:
-            due = start + timedelta(days=count * (7 if repeat == "weekly" else 1))
-        if due > now and falls_on(due.date(), repeat):
+            due = start + timedelta(days=count * (7 if kind == "weekly" else 1))
+        if due > now and falls_on(due.date(), kind):
             return due
     return None
 

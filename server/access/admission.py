@@ -294,13 +294,13 @@ class Admission:
                 waiting.granted.set_exception(refusal)
 
     def restart(self, conversations: int) -> None:
-        """Start again from a new trial.
+        """Start again from a new trial. A limit that was given stays as it is.
 
         Args:
             conversations: that asked at the same moment and were answered in time.
         """
-        self.capacity = conversations
         if self.adaptive is not None:
+            self.capacity = conversations
             self.adaptive.restart(conversations, min(2, conversations))
             self.serve_waiting()
 
@@ -340,10 +340,17 @@ class Admission:
 
     def check(self, key: ApiKey | None) -> None:
         """Raise Refused if a key has used up its day, or if the server is shutting down."""
+        if (refused := self.refused(key)) is not None:
+            self.refusals[refused.code] += 1
+            raise refused
+
+    def refused(self, key: ApiKey | None) -> Refused | None:
+        """What `check` would raise. It is not counted: nobody was turned away."""
         if self.draining:
-            raise self.refusal("server_shutting_down", _SHUTTING_DOWN, _RETRY_AFTER_DRAINING_S)
+            return Refused("server_shutting_down", _SHUTTING_DOWN, _RETRY_AFTER_DRAINING_S)
         if key is not None and (used_up := self._used_up(key)):
-            raise self.quota_refusal(used_up)
+            return Refused("quota_exceeded", used_up, _RETRY_AFTER_QUOTA_S)
+        return None
 
     def seconds_left(self, key: ApiKey | None) -> float:
         """Of conversations and recordings, until a key has used up its day. Infinite if it has no limit."""

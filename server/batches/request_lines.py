@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from server.api_errors import field_path
-from server.batch_store import BatchUsage
+from server.batch_store import BLANK, BatchUsage
 from server.budgets import JSON_BODY
 from server.request_body import MAX_VALUES, text_has_too_many_values
 from server.response_format import StrictModel
@@ -48,7 +48,7 @@ def check_lines(lines: Iterable[tuple[int, bytes]], endpoint: str, seen: set[str
     """
     count, errors = 0, list[dict[str, Any]]()
     for number, text in lines:
-        if text.strip():
+        if text.strip(BLANK):
             count += 1
             if wrong := _error(text, endpoint, seen):
                 code, message, param = wrong

@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import secrets
+import sqlite3
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -106,7 +107,8 @@ class BatchRunner:
                         await self._changed.wait()
         finally:
             await asyncio.gather(*(self._stop(name) for name in tuple(self._works)))
-            await self._store.call(self._store.release, self._name)
+            with suppress(sqlite3.Error):  # then another process waits a little longer
+                await self._store.call(self._store.release, self._name)
 
     async def _look(self) -> None:
         """Learn which batches there are, and end those that have nothing left to do."""
@@ -224,20 +226,23 @@ class BatchRunner:
     async def _answer(self, work: _Work, number: int, text: bytes) -> None:
         """Answer one request, and keep the answer."""
         batch, store = work.batch, self._store
-        line = read_line(text)
-        if batch.endpoint == "/v1/responses":
-            line.body.setdefault("store", False)  # ten thousand of them would replace what the key has stored
         try:
-            status, body = await self._ask(batch, json.dumps(line.body).encode())
+            asked = read_line(text).body
+            if batch.endpoint == "/v1/responses":
+                asked.setdefault("store", False)  # ten thousand of them would replace what the key has stored
+            # No longer than the line: it may be as long as a body may be.
+            encoded = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
+            status, body = await self._ask(batch, encoded)
         except Exception as error:
             _log.error("a request of a batch has failed", exc_info=error)
             status, body = 500, {"error": {"message": "the server failed at this request", "type": "server_error"}}
-        if status in (429, 503) or (status >= 500 and work.attempts.get(number, 1) < _ATTEMPTS):
-            work.attempts[number] = work.attempts.get(number, 1) + (status not in (429, 503))
+        refused = status in (429, 503) and body["error"]["code"] != "model_not_found"  # which may never be there
+        if refused or (status >= 500 and work.attempts.get(number, 1) < _ATTEMPTS):
+            work.attempts[number] = work.attempts.get(number, 1) + (not refused)
             work.pending.appendleft((number, text))
             work.paused_until = asyncio.get_running_loop().time() + _PAUSE_S
             return
-        answer, failed = answer_line(line.custom_id, (status, body)), status != 200
+        answer, failed = answer_line(_custom_id(text), (status, body)), status != 200
         try:
             await store.call(store.record, batch, number, answer, usage_of(body), failed=failed)
         except StorageFull as full:
@@ -249,7 +254,8 @@ class BatchRunner:
 
         def authenticate(request: Request) -> ApiKey | None:
             key = None if batch.owner == NO_KEY else self._admission.keys.named(batch.owner)
-            self._admission.check(key)
+            if (refused := self._admission.refused(key)) is not None:
+                raise refused
             current_meter.set(UsageMeter(self._admission.usage, batch.owner))
             in_bulk.set(True)
             return key

@@ -29,11 +29,12 @@ from server.response_format import StrictModel, VoiceID
 from server.server_sent_events import DONE, event
 from server.speech_times import viseme_times, word_times
 from voice.asr import Segment
-from voice.audio.codec import PCM16, RECOGNITION_RATE
+from voice.audio.codec import PCM16, RECOGNITION_RATE, from_pcm16
 from voice.recordings import transcribe_recording
 from voice.speech_models import SpeechModels
 from voice.speech_times import SpeechTimes
 from voice.tts import DEFAULT_VOICE, UnknownVoice, Voice
+from voice.word_alignment import Word
 
 _MAX_FIELD_BYTES = 1 << 16
 
@@ -50,7 +51,10 @@ _CLEAN_FORMATS = ("json", "verbose_json")
 
 Timestamps = Literal["word", "viseme"]
 
-_IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
+_IGNORED_FIELDS = {"model", "prompt", "temperature", "include[]", "chunking_strategy"}
+
+_GRANULARITIES = "timestamp_granularities[]"
+"""`word`, `segment` or both, as fields of the same name. Segments are there in any case."""
 
 
 class Transcriptions:
@@ -77,18 +81,19 @@ class Transcriptions:
                 return await event_stream(request, events)
 
             async def transcript() -> Response:
-                async with transcribing as (seconds, segments):
+                async with transcribing as (audio, segments):
                     found = [segment async for segment in segments]
+                    timed = await self._words(audio, found, language) if _wants_words(fields) else None
                 clean = await self._clean(found) if fields.get("clean") == "true" else None
-                return _transcript(found, response_format, language, seconds, clean)
+                return _transcript(found, response_format, language, len(audio) / RECOGNITION_RATE, clean, timed)
 
             return await unless_disconnected(request, transcript())
 
     @asynccontextmanager
     async def _transcribing(
         self, data: bytes, language: str, key: ApiKey | None
-    ) -> AsyncIterator[tuple[float, AsyncIterator[Segment]]]:
-        """The length of a recording in seconds, and its segments."""
+    ) -> AsyncIterator[tuple[PCM16, AsyncIterator[Segment]]]:
+        """A recording, and its segments."""
         models = self._speech_models
         async with self._turn:
             audio = await self._decode(data, key)
@@ -98,7 +103,19 @@ class Transcriptions:
             recognizer = models.recognizer.for_language(language)
             found = transcribe_recording(recognizer, audio, models.recognition_executor)
             async with aclosing(found) as segments:  # type: ignore[type-var]
-                yield seconds, segments
+                yield audio, segments
+
+    async def _words(self, audio: PCM16, segments: list[Segment], language: str) -> list[Word]:
+        """The words of the segments, with times from the start of the recording."""
+        models, found = self._speech_models, list[Word]()
+        recognizer, loop = models.recognizer.for_language(language), asyncio.get_running_loop()
+        for segment in segments:
+            start, end = (round(seconds * RECOGNITION_RATE) for seconds in (segment.start_s, segment.end_s))
+            if start < end:
+                part = from_pcm16(audio[start:end].tobytes())
+                words = await loop.run_in_executor(models.recognition_executor, recognizer.words, part, segment.text)
+                found += [word.shifted(segment.start_s) for word in words]
+        return found
 
     async def _clean(self, segments: list[Segment]) -> CleanText:
         self._context.dictation.prepare()
@@ -121,6 +138,8 @@ async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
     with limited(request, UPLOAD) as counted:
         async with counted.form(max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES) as form:
             fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            if _GRANULARITIES in fields:
+                fields[_GRANULARITIES] = " ".join(map(str, form.getlist(_GRANULARITIES)))
             file = form.get("file")
             if not isinstance(file, UploadFile):
                 raise APIError(400, "send the recording as the form field 'file'", "file")
@@ -129,7 +148,7 @@ async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
 
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:
     """The response format and the language. Raises APIError if a field asks for something else than there is."""
-    unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream", "clean"}
+    unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream", "clean", _GRANULARITIES}
     if unknown:
         name = min(unknown)
         raise APIError(400, f"there is no parameter {name!r}", name, "unknown_parameter")
@@ -143,6 +162,11 @@ def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str
     response_format = fields.get("response_format", "json")
     if response_format not in _TRANSCRIPT_FORMATS:
         raise APIError(400, f"response_format must be one of {', '.join(_TRANSCRIPT_FORMATS)}", "response_format")
+    if set(fields.get(_GRANULARITIES, "").split()) - {"word", "segment"}:
+        raise APIError(400, "timestamp_granularities are word and segment", _GRANULARITIES)
+    if _wants_words(fields) and (response_format != "verbose_json" or fields.get("stream") == "true"):
+        message = "for the times of words, ask for response_format verbose_json, without stream"
+        raise APIError(400, message, _GRANULARITIES)
     if fields.get("clean", "false") not in ("true", "false"):
         raise APIError(400, "clean must be true or false", "clean")
     if fields.get("clean") == "true":
@@ -154,12 +178,21 @@ def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str
     return response_format, language
 
 
+def _wants_words(fields: dict[str, str]) -> bool:
+    return "word" in fields.get(_GRANULARITIES, "").split()
+
+
 def _text(segments: list[Segment]) -> str:
     return " ".join(segment.text for segment in segments)
 
 
 def _transcript(
-    segments: list[Segment], response_format: str, language: str, seconds: float, clean: CleanText | None = None
+    segments: list[Segment],
+    response_format: str,
+    language: str,
+    seconds: float,
+    clean: CleanText | None,
+    timed: list[Word] | None,
 ) -> Response:
     text = _text(segments) if clean is None else clean.text
     if response_format == "text":
@@ -176,9 +209,10 @@ def _transcript(
         {"id": n, "start": segment.start_s, "end": segment.end_s, "text": segment.text}
         for n, segment in enumerate(segments)
     ]
+    words = [{"word": word.text, "start": round(word.start_s, 2), "end": round(word.end_s, 2)} for word in timed or ()]
     return JSONResponse(
         {"task": "transcribe", "language": language, "duration": seconds, "text": text, **raw, "segments": details,
-         "usage": usage}
+         **({} if timed is None else {"words": words}), "usage": usage}
     )  # fmt: skip
 
 
@@ -195,7 +229,7 @@ def _time(seconds: float, decimal: str) -> str:
 
 
 async def _transcript_events(
-    transcribing: AbstractAsyncContextManager[tuple[float, AsyncIterator[Segment]]], held: ExitStack
+    transcribing: AbstractAsyncContextManager[tuple[PCM16, AsyncIterator[Segment]]], held: ExitStack
 ) -> AsyncIterator[str]:
     """The segments as they come. `held` is closed at the end."""
     text = ""

@@ -124,7 +124,7 @@ class ChatCompletions(TextEndpoint):
             asked = with_verbosity(found.messages, body.verbosity)
             asks = [replace(ask, messages=asked) for ask in asks]
             streams = [generate(found.response(new_conversation(self._engine), ask), ask.stop) for ask in asks]
-            if found.answer and asks[0].grammar is None:
+            if found.answer and asks[0].grammar is None and not asks[0].stop:
                 streams = [with_answer(stream, found.answer) for stream in streams]
             if body.speakable:
                 streams = [speakable_updates(stream) for stream in streams]

@@ -13,6 +13,7 @@ With verified drafts the right column makes no difference to the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -125,17 +126,12 @@ async def with_answer(updates: AsyncIterator[Update], answer: str) -> AsyncItera
     async with aclosing(updates):  # type: ignore[type-var]
         async for update in updates:
             text += update.text
-            if update.finish_reason == "stop" and not _says(text.replace(",", "").lower(), answer):
+            if update.finish_reason == "stop" and not _says(text.lower(), answer):
                 update = replace(update, text=f"{update.text}\n\nThe answer is {answer}.")
             yield update
 
 
 def _says(text: str, answer: str) -> bool:
-    """Whether a text has this answer, which is not a part of a longer number or word."""
-    start = text.find(answer)
-    while start >= 0:
-        around = text[:start][-1:], text[start + len(answer) :][:1]
-        if not any(character.isalnum() for character in around):
-            return True
-        start = text.find(answer, start + 1)
-    return False
+    """Whether a text has this answer, with or without commas, which is not a part of a longer number or word."""
+    text, answer = text.replace(",", ""), answer.replace(",", "")
+    return re.search(rf"(?<![^\W_])(?<!\d[.:]){re.escape(answer)}(?![^\W_]|[.:]\d)", text) is not None

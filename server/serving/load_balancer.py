@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +219,8 @@ class LoadBalancer:
         self, binary: str, listener: socket.socket, certificate: str | None, key: str | None, longest_s: float
     ) -> None:
         self._binary, self._listener = binary, listener
+        # The kernel ends HAProxy with the thread that started it, which may not be one that ends earlier.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-haproxy")
         self._folder = tempfile.TemporaryDirectory(prefix="rejoinder-")
         folder = Path(self._folder.name)
         self._admin, self._file = folder / "admin.sock", folder / "haproxy.cfg"
@@ -243,19 +246,21 @@ class LoadBalancer:
         """End HAProxy, and all connections."""
         self._process.kill()
         self._process.wait()
+        self._starter.shutdown()
         self._folder.cleanup()
 
     def _start(self) -> None:
         libc = ctypes.CDLL(None)
         with (self._file.parent / "errors.txt").open("w+") as errors:
-            self._process = subprocess.Popen(
+            self._process = self._starter.submit(
+                subprocess.Popen,
                 [self._binary, "-db", "-f", str(self._file)],
                 pass_fds=[self._listener.fileno()],
                 stdout=errors,
                 stderr=errors,
                 start_new_session=True,  # Ctrl-C is for this process, whose conversations finish their turns
                 preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
-            )
+            ).result()
             self._servers = Servers(self._command)
             ends_at = time.monotonic() + _START_S
             while time.monotonic() < ends_at and self._process.poll() is None:

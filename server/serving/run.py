@@ -131,7 +131,7 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
     scheme, port = ("https" if secure else "http"), ports[0]
     all_interfaces = settings.host in ("0.0.0.0", "::", "")
     for host in ["localhost", *addresses()] if all_interfaces else [settings.host]:
-        say(f"Ready: {scheme}://{host}:{port}/")
+        say(f"Ready: {scheme}://{_in_url(host)}:{port}/")
     say(carried)
     if all_interfaces and not secure:
         say("Browsers on other devices allow no microphone over http: add --tls-self-signed, or use a certificate.")
@@ -140,7 +140,8 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
         say("Anyone who can reach this port can use the assistant (--allow-anyone).", style="yellow")
     elif settings.start_key and console.is_terminal:
         # A log would keep the key.
-        say(f"On this machine: {scheme}://{settings.host}:{port}/#key={settings.start_key} (until the server stops)")
+        link = f"{scheme}://{_in_url(settings.host)}:{port}/#key={settings.start_key}"
+        say(f"On this machine: {link} (until the server stops)")
     elif settings.start_key:
         say("Everybody but carriers needs a key, on this machine as well: make one with `rejoinder keys add NAME`.")
     elif not keys_required(settings):
@@ -149,7 +150,7 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
         say("Clients need an API key, on this machine as well: `rejoinder keys list` shows which there are.")
     for audiosocket in ports[1:]:
         uuid = carrier_auth.audiosocket_uuid or "any UUID"
-        say(f"AudioSocket: {settings.host}:{audiosocket}, calls with {uuid}")
+        say(f"AudioSocket: {_in_url(settings.host)}:{audiosocket}, calls with {uuid}")
     credentials = "--twilio-token, --plivo-token, --telnyx-key or --phone-secret"
     if settings.allow_anyone and not carrier_auth.configured:
         say(
@@ -159,3 +160,8 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
         )
     elif settings.public_url and not carrier_auth.configured:
         say(f"Phone calls need a key in their URL, or set {credentials}.", style="yellow")
+
+
+def _in_url(host: str) -> str:
+    """A host before a port: addresses of IPv6 have colons of their own."""
+    return f"[{host}]" if ":" in host else host

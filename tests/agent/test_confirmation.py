@@ -8,7 +8,18 @@ from agent.confirmation import reply_to_question
 
 
 @pytest.mark.parametrize(
-    "text", ["Yes.", "yeah, sure", "Okay, go ahead.", "Yes please do it now", "Of course!", "That’s right.", "Um, yes."]
+    "text",
+    [
+        "Yes.",
+        "yeah, sure",
+        "Okay, go ahead.",
+        "Yes please do it now",
+        "Of course!",
+        "That’s right.",
+        "Um, yes.",
+        "Yes, that's okay.",
+        "All right, thank you.",
+    ],
 )
 def test_a_clear_yes(text: str) -> None:
     assert reply_to_question(text) == "yes"
@@ -30,6 +41,13 @@ def test_a_no(text: str) -> None:
         "I think so?  Hmm.",
         "Please.",
         "Send ten more.",
+        "Is it okay?",
+        "Um, is it all right",
+        "Okay?",
+        "Sure?",
+        "That's all right, thank you.",
+        "That's okay, thanks.",
+        "That is OK.",
     ],
 )
 def test_anything_else_is_no_yes(text: str) -> None:

@@ -110,6 +110,9 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (PLAIN, Evidence(grounding=FOUND), "documents", from_passages(ASK, FOUND)),
         (PLAIN, Evidence(grounding=UNCERTAIN), "documents", from_passages(ASK, UNCERTAIN)),
         (PLAIN, Evidence(grounding=UNKNOWN), "documents", from_passages(ASK, UNKNOWN)),
+        (TURN, Evidence(grounding=UNKNOWN), "documents", from_passages(SPOKEN, UNKNOWN)),
+        (TURN, Evidence(is_danger=True, grounding=UNKNOWN), "danger", CAUTIOUS),
+        (TURN, Evidence(grounding=UNCERTAIN), "documents", from_passages(ASK, UNCERTAIN)),
         (PLAIN, Evidence(grounding=FOUND, remote_reason="all questions"), "documents", from_passages(ASK, FOUND)),
         (
             TURN,
@@ -119,6 +122,12 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         ),
         (HELD, Evidence(grounding=FOUND), "local model", HELD.ask),
         (PLAIN, Evidence(remote_reason="all questions"), "bigger model", ASK),
+        (
+            replace(TURN, ask=replace(ASK, tools=(PAY,)), tools=(TIMER, PAY)),
+            Evidence(remote_reason="all questions"),
+            "bigger model",
+            ASK,
+        ),
         (TURN, Evidence(recognizes_tasks=True), "local model", replace(TALK, task="maybe")),
         (TURN, Evidence(recognizes_tasks=True, is_task=False), "local model", TALK),
         (replace(TURN, said=""), Evidence(recognizes_tasks=True), "local model", replace(ASK, tools=(PAY,))),

@@ -392,8 +392,10 @@ def test_what_is_read_ahead_is_what_is_asked(setup: Callable[..., Setup]) -> Non
 def test_words_go_to_the_bigger_model_and_stay_here_if_it_fails(setup: Callable[..., Setup]) -> None:
     server = ScriptedServer([text("Fine."), 500, 500])
     asked = setup({SAID: ["set_timer(minutes=5)"]}, remote=remote_llm(server))
+    asked.declared += tuple(Tool(f"look_up_{n}") for n in range(12))  # too many for a small model
     answered = run_on_virtual_clock(lambda: asked.respond(SAID))
     assert answered.outcome == (["bigger model"], None, "Fine.") and not asked.model.asked
+    assert len(server.bodies[0]["tools"]) == len(asked.declared)
     failed = run_on_virtual_clock(lambda: asked.respond(SAID))
     assert failed.policies == ["bigger model", "local model", "program", "program"]
     assert failed.decisions[-1].do == calls(("set_timer", {"minutes": 5}))

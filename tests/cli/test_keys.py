@@ -16,12 +16,14 @@ def keys(data: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_key_is_made_listed_and_revoked(tmp_path: Path) -> None:
-    code, output = keys(tmp_path, "add", "kitchen", "--conversations", "2", "--minutes-per-day", "30")
+    code, output = keys(
+        tmp_path, "add", "kitchen", "--conversations", "2", "--minutes-per-day", "30", "--tokens-per-day", "1000000"
+    )
     (secret,) = [line for line in output.splitlines() if line.startswith("rj_")]
     assert code == 0
     assert ApiKeys(store=KeyStore(tmp_path / "keys.sqlite")).find([secret]) is not None
     listed = keys(tmp_path, "list")[1]
-    assert "kitchen" in listed and "0.0 of 30" in listed and secret not in listed
+    assert "kitchen" in listed and "0.0 of 30" in listed and "0 of 1000000" in listed and secret not in listed
     assert keys(tmp_path, "revoke", "kitchen")[0] == 0
     assert ApiKeys(store=KeyStore(tmp_path / "keys.sqlite")).find([secret]) is None
 

@@ -44,6 +44,14 @@ def test_usage_is_priced_and_compared_with_a_hosted_service(data: Path) -> None:
     assert (day["cost"], day["hosted_cost"], day["output_tokens"]) == (1.5, 1.0, 500_000)
 
 
+def test_a_key_called_total_is_shown_beside_the_sum(data: Path) -> None:
+    log = UsageLog(data / "usage.sqlite")
+    log.add("total", Usage(turns=4))
+    log.close()
+    totals = [line.split() for line in usage(data).splitlines() if line.strip().startswith("total")]
+    assert [line[5] for line in totals] == ["4", "7"]
+
+
 def test_without_a_record_the_command_says_what_writes_one(tmp_path: Path) -> None:
     assert "rejoinder serve" in usage(tmp_path)
 

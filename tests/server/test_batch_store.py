@@ -109,6 +109,24 @@ def test_what_has_expired_is_deleted_but_not_what_a_batch_still_needs() -> None:
     assert store.owners() == []
 
 
+def test_results_are_kept_for_so_long_from_the_end_of_their_batch() -> None:
+    clock = Clock()
+    store = BatchStore(clock=clock)
+    file = store.add_file("alice", "requests.jsonl", "batch", LINES)
+    batch = store.add_batch("alice", "/v1/decide", file.id, None, 3600)
+    store.record(batch, 1, b"one\n", BatchUsage())
+    store.record(batch, 3, b"wrong\n", BatchUsage(), failed=True)
+    clock.now += 7200
+    store.change(batch, "completed")
+    store.purge()
+    for name in (batch.output_file, batch.error_file):
+        found = store.file(name, "alice")
+        assert found is not None and (found.created_at, found.expires_at) == (clock.now, clock.now + 3600)
+    clock.now += 3600
+    store.purge()
+    assert store.file(batch.output_file, "alice") is None and not content(store, batch.error_file)
+
+
 def test_a_key_has_so_many_batches_at_a_time_and_nothing_after_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_store, "MAX_OPEN_BATCHES", 2)
     store = BatchStore()

@@ -49,7 +49,11 @@ _NAMED_FROM_TODAY = re.compile(
     rf"(?P<day>\b(?:day after tomorrow|tomorrow|today|yesterday)\b|\b(?:next|this)(?: coming)? (?:{'|'.join(WEEKDAYS)})"
     r"\b(?! (?:the )?\w+(?:th|st|nd|rd)))"
 )
-_COUNTED_FROM = re.compile(r"\b(?P<in>in )?(?:after )?(an?|[a-z]+|\d+) (day|week)s?\b(?: from (\w+))?")
+_COUNTED_FROM = re.compile(
+    r"\b(?P<in>in )?(?P<count>an?|\d{1,4}) (?P<unit>day|week|fortnight)s?\b"
+    rf"(?: (?:from|after) (?P<base>now|today|tomorrow|(?:next )?{_WEEKDAY_NAME})\b)?"
+)
+_UNIT_DAYS = {"day": 1, "week": 7, "fortnight": 14}
 
 
 def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
@@ -145,31 +149,48 @@ def _day_of(year: str | None, month: int, day: int, today: date, nearest: bool) 
 
 def date_parts(text: str, today: date, *, day_first: bool) -> DateParts | None:
     """See `Language`."""
+    instead = re.match(r"\W*(?:no\W+)?not [^,]{1,40}?(?:,| but) (.+)", text.lower())
+    parts = _parts_of(instead[1], today, day_first=day_first) if instead else None
+    return _parts_of(text, today, day_first=day_first) if parts is None else parts
+
+
+def _parts_of(text: str, today: date, *, day_first: bool) -> DateParts | None:
+    """The parts of the first date that a text names."""
     plain = " ".join(text.lower().replace(",", " ").split())
     if (relative := _from_today(plain, today)) is not None:
         return DateParts(relative.year, relative.month, relative.day)
     if match := re.search(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b", plain):
         return _checked(DateParts(int(match[1]), int(match[2]), int(match[3])))
-    if match := re.search(r"\b(\d{1,2})[/.-](\d{1,2})(?:[/.-](\d{4}|\d{2}))?\b", plain):
-        first, second = int(match[1]), int(match[2])
+    match = re.search(r"\b(\d{1,2})[/.-](\d{1,2})[/.-](\d{4}|\d{2})\b|\b(\d{1,2})/(\d{1,2})\b", plain)
+    if match := match or re.fullmatch(r"(?:on )?(\d{1,2})[.-](\d{1,2})\W*", plain):  # elsewhere it is a time
+        numbers = [number for number in match.groups() if number]
+        first, second = int(numbers[0]), int(numbers[1])
         day, month = (first, second) if day_first or first > 12 else (second, first)
-        return _checked(DateParts(_full_year(match[3]), month, day))
+        return _checked(DateParts(_full_year(numbers[2] if numbers[2:] else None), month, day))
     return _parts_in_words(plain)
 
 
 def _from_today(plain: str, today: date) -> date | None:
     """A date that is named from today: "tomorrow", "in two weeks", "next Tuesday"."""
     now = datetime(today.year, today.month, today.day)
+    for counted in _COUNTED_FROM.finditer(digits_for_words(plain)):
+        if counted["in"] or counted["base"]:
+            count = 1 if counted["count"].startswith("a") else int(counted["count"])
+            return _base(counted["base"], today) + timedelta(days=count * _UNIT_DAYS[counted["unit"]])
     if match := _NAMED_FROM_TODAY.search(plain):
         # "This Tuesday", said on one, is today: an appointment may be made for today.
         is_today = match["day"].startswith("this") and match["day"].endswith(WEEKDAYS[today.weekday()])
         return today if is_today else named_date(match["day"], now)
-    if match := _COUNTED_FROM.search(plain):
-        count = 1 if match[2] in ("a", "an") else (cardinal([match[2]]) or (0, 0))[0]
-        ahead = (_WEEKDAY_NUMBERS[match[4]] - today.weekday()) % 7 if match[4] in _WEEKDAY_NUMBERS else 0
-        if count and (match["in"] or match[4]):
-            return today + timedelta(days=ahead + count * (7 if match[3] == "week" else 1))
     return None
+
+
+def _base(name: str | None, today: date) -> date:
+    """The day from which others are counted. A weekday is today, if today is one."""
+    if name is None or name == "now":
+        return today
+    if name in _WEEKDAY_NUMBERS:
+        return today + timedelta(days=(_WEEKDAY_NUMBERS[name] - today.weekday()) % 7)
+    return named_date(name, datetime(today.year, today.month, today.day))
 
 
 def _parts_in_words(plain: str) -> DateParts | None:
@@ -220,8 +241,8 @@ def _spoken_year(found: list[str], i: int) -> tuple[int, int] | None:
 
 
 def _checked(entry: DateParts) -> DateParts | None:
-    valid = 1 <= (entry.month or 1) <= 12 and 1 <= (entry.day or 1) <= 31
-    return entry if valid else None
+    has_month = entry.month is None or 1 <= entry.month <= 12
+    return entry if has_month and (entry.day is None or 1 <= entry.day <= 31) else None
 
 
 def _full_year(text: str | None) -> int | None:

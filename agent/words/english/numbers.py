@@ -15,7 +15,9 @@ _TENS = {word: 10 * number for number, word in enumerate(number_words.TENS, 2)}
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000, "billion": 1_000_000_000}
 _REPEATS = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 _HOMOPHONES = {"to": "2", "too": "2", "for": "4", "won": "1", "ate": "8"}
-"""How a recognizer may write a digit. They count as digits only between other digits, or alone."""
+"""How a recognizer may write a digit. They count as digits only between other digits, at their end, or alone."""
+
+_SPOKEN = f"(?:{'|'.join([*_UNITS, *_TEENS, *_TENS, *_REPEATS, *_HOMOPHONES])})"
 
 ORDINALS = {number_words.ordinal(number).replace("-", joint): number for number in range(1, 40) for joint in "- "}
 """The numbers of ordinals in words, up to the days of a month."""
@@ -47,13 +49,16 @@ def tokens(text: str) -> list[str]:
 
 def spoken_digits(text: str) -> str:
     """The digits in a text, in their order, with a plus sign in front if one is said: "double five, oh, twenty one" is
-    `55021`. Other words are ignored."""
-    found = tokens(text)
+    `55021`. Other words are ignored, and so is an "oh" that is no zero: "oh, it's five"."""
+    plain = re.sub(rf"(?:^|[,.;!])\s*oh?\s+(?!{_SPOKEN}\b)(?=[a-z])", " ", text.lower())
+    found = tokens(re.sub(r"^\s*oh?,(?=.*\w)", " ", plain))
     digits = [token.isdigit() or token in _UNITS or token in _TEENS or token in _TENS for token in found]
     for i, token in enumerate(found):
+        near = digits[max(i - 1, 0) : i + 2].count(True) > 1 or (i and found[i - 1] in _REPEATS)
+        digits[i] = digits[i] and (token not in ("o", "oh") or near or len(found) == 1)
         if token in _HOMOPHONES and not digits[i]:
-            before, after = digits[i - 1] if i else True, digits[i + 1] if i + 1 < len(found) else True
-            digits[i] = bool(before and after)
+            before = digits[i - 1] if i else len(found) == 1
+            digits[i] = before and (i + 1 == len(found) or digits[i + 1])
     out, i = "", 0
     while i < len(found):
         text_of, used = _digits_at(found, digits, i)

@@ -324,7 +324,7 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"(\d+)['′] ?(\d+)(?:[\"”″]|'')?", r"\1 foot \2"),
         (r"(\d)(?:[”″]|\"(?=[\s,.;]|$))", r"\1 inches"),
         (r"(?<=\d) ?[x×] ?(?=\d[\d.,]* ?(?:[x×]|[a-z]))", " by "),
-        (r"\b([a-z])/([a-z])\b", r"\1 over \2"),
+        (r"\b(?!m/s\b)([a-z])/([a-z])\b", r"\1 over \2"),
         (rf"{_AMOUNT}-({_UNIT})(?![\w²³/])", lambda m: f"{number(m.group(1))}-{UNITS[m.group(2)]}"),
         (rf"{_AMOUNT} ?in(?:\.(?=\s|$)|(?=\s?(?:[,;:!?)]|$|x\b|by\b|tall|wide|long|deep|thick)))",
          lambda m: _counted(m.group(1), "inch")),

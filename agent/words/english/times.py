@@ -12,21 +12,21 @@ from agent.words.language import TimeParts
 
 _PARTS = {
     "half": Decimal("0.5"), "quarter": Decimal("0.25"), "three quarters": Decimal("0.75"),
-    "3 quarters": Decimal("0.75"),
+    "3 quarters": Decimal("0.75"), "three quarter": Decimal("0.75"), "3 quarter": Decimal("0.75"),
 }  # fmt: skip
 
-_MORNING = re.compile(r"\b(?:a\.? ?m\b|in the morning|morning)")
-_AFTERNOON = re.compile(r"\b(?:p\.? ?m\b|in the (?:afternoon|evening)|afternoon|evening|at night|tonight)")
+_MORNING = re.compile(r"(?<=\d) ?a\.? ?m\b|\b(?<!\bi )a\.? ?m\b(?! i\b)|\bmorning")
+_AFTERNOON = re.compile(r"(?:\b|(?<=\d))p\.? ?m\b|\b(?:afternoon|evening|at night|tonight)")
 _PAST = re.compile(
     r"\b(half|(?:a )?quarter|[a-z]+(?: [a-z]+)?|\d+)(?: minutes?)? (past|after|to|before|till|of) ([a-z]+|\d+)\b"
 )
 _CLOCK = re.compile(
-    r"(?:(?<!and )\ba |(?<!\ba )\b)(half|quarter) (past|after|to) (\d{1,2})\b(?! (?:minutes?|hours?|percent))",
+    r"(?:(?<!and )\ba |(?<!\ba )\b)(half|quarter) (past|after|to|till) (\d{1,2})\b(?! (?:minutes?|hours?|percent))",
     re.IGNORECASE,
 )
 _O_CLOCK = re.compile(r"\b(\d{1,2})(:00)? ?o'? ?clock\b", re.IGNORECASE)
 _AND_PART = re.compile(
-    r"(?<![:.])\b(\d+)(?<!00) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE
+    r"(?<![:.])\b(\d+)(?<!00) and (?:an? )?(half|quarter|three quarters?|3 quarters?)\b", re.IGNORECASE
 )
 _MERIDIEM = re.compile(r"\b(\d{1,2}(?::\d\d)?) ?([ap])\.? ?m\b\.?", re.IGNORECASE)
 _LENGTH = re.compile(
@@ -35,6 +35,9 @@ _LENGTH = re.compile(
 )
 _POINT = re.compile(r"\b(\d+) point (\d+(?: \d)*)\b", re.IGNORECASE)
 _PART_OF = re.compile(r"\b(?:(half|a quarter of|three quarters of|3 quarters of) an? hour)\b", re.IGNORECASE)
+
+_NIGHT_ENDS = 5
+"""The hour up to which "at night" is after midnight."""
 
 _CENTS = re.compile(
     r"([$€£]?)\b(\d{1,9}) ?(dollars?|euros?|pounds?|[$€£])?,? and (\d\d?) (?:cents?|pence)\b", re.IGNORECASE
@@ -87,21 +90,21 @@ def _minutes(name: str) -> int:
 
 def time_parts(text: str) -> TimeParts | None:
     """See `Language`."""
-    plain = " ".join(text.lower().replace("’", "'").split())
+    plain = " ".join(re.sub(r"(?<=[a-z])-(?=[a-z])", " ", text.lower().replace("’", "'")).split())
     half = False if _MORNING.search(plain) else True if _AFTERNOON.search(plain) else None
     found = _time_in(plain)
     if found is None:
         return None if half is None else TimeParts(afternoon=half)
+    if half and found.hour is not None and found.hour % 12 < _NIGHT_ENDS and re.search(r"night\b", plain):
+        half = re.search(r"\d ?p\.? ?m\b|afternoon|evening", plain) is not None
     return found if found.afternoon is not None or half is None else TimeParts(found.hour, found.minute, half)
 
 
 def _time_in(plain: str) -> TimeParts | None:
     """The hour and the minute that a text names."""
-    if re.search(r"\b(?:noon|midday)\b", plain):
-        return TimeParts(12, 0, afternoon=True)
-    if "midnight" in plain:
-        return TimeParts(0, 0, afternoon=False)
-    if match := re.search(r"\b(\d{1,2})[:.](\d{2})\b", plain):
+    if named := re.search(r"\b(noon|midday|midnight)\b", plain):
+        return _noon_or_midnight(plain, named[0])
+    if match := re.search(r"\b(\d{1,2})[:.](\d{2})(?!\d)", plain):
         return _checked(int(match[1]), int(match[2]))
     if match := _PAST.search(plain):
         hour = cardinal(tokens(match[3]))
@@ -118,10 +121,26 @@ def _time_in(plain: str) -> TimeParts | None:
             continue
         if found[i].isdigit() and len(found[i]) in (3, 4):  # 1430
             return _checked(int(found[i][:-2]), int(found[i][-2:]))
+        if found[i] == "zero" and (digit := cardinal(found, i + 1)) and digit[0] >= 100:  # zero eight hundred
+            hour = digit
+        if hour[0] >= 100:  # fifteen hundred hours
+            return _checked(*divmod(hour[0], 100))
+        if found[i] == "zero" and cardinal(found, i + 2):  # zero eight thirty
+            continue
         start = hour[1] + 1 if found[hour[1] : hour[1] + 1] in (["oh"], ["o"], ["hundred"]) else hour[1]
         minute = cardinal(found, start)
         return _checked(hour[0], minute[0] if minute is not None and minute[0] < 60 else 0)
     return None
+
+
+def _noon_or_midnight(plain: str, name: str) -> TimeParts:
+    """Noon or midnight, or the time that a text names by minutes past one of them, or to it."""
+    match = _PAST.search(plain)
+    minutes = _minutes_said(match[1]) if match and match[3] == name else None
+    hour, minute = 24 if name == "midnight" else 12, 0
+    if match and minutes is not None:
+        hour, minute = _past_or_to(minutes, match[2], hour)
+    return TimeParts(hour % 24, minute, afternoon=12 <= hour < 24)
 
 
 def _minutes_said(said: str) -> int | None:
@@ -129,7 +148,8 @@ def _minutes_said(said: str) -> int | None:
         return 30
     if said.endswith("quarter"):
         return 15
-    for words in (said.split(), said.split()[-1:]):
+    named = said.removesuffix(" minutes").removesuffix(" minute").split()
+    for words in (named, named[-1:]):
         number = cardinal(words)
         if number is not None and number[1] == len(words) and number[0] < 60:
             return number[0]

@@ -112,5 +112,5 @@ FILES = (
 SAID_AS_WORDS = frozenset("zip log doc java go bat tar gif jpeg docx bak yaml toml json conf pages key".split())
 """Endings of files that are not spelled."""
 
-WITHOUT_AMOUNT = frozenset("mpg tbsp tsp oz km/h mph kg km cm mm kWh °C °F lbs m² km²".split())
+WITHOUT_AMOUNT = frozenset("mpg tbsp tsp oz km/h m/s mph kg km cm mm kWh °C °F lbs m² km²".split())
 """Units that are certainly none of English's words, also where no number stands before them."""

@@ -64,6 +64,7 @@ def test_times(text: str, at: time) -> None:
         ("7pm", time(19)),
         ("at 7.30 am", time(7, 30)),
         ("7am", time(7)),
+        ("at 7 am I think", time(7)),
         ("six in the morning", time(6)),
         ("zero thirty", time(0, 30)),
     ],

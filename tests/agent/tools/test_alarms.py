@@ -277,6 +277,74 @@ def test_they_are_cancelled_by_name_kind_length_or_time(scenario: Run) -> None:
     scenario(work)
 
 
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("tea timer", ["steak", "10 s", "30 min", "90 min", "2 min", "150 s", "vacation", "dentist"]),
+        ("steaks", ["tea", "10 s", "30 min", "90 min", "2 min", "150 s", "vacation", "dentist"]),
+        ("cat", None),
+        ("the 1 hour 30 minute timer", ["tea", "steak", "10 s", "30 min", "2 min", "150 s", "vacation", "dentist"]),
+        ("hour and a half timer", None),
+        ("an hour and a half timer", ["tea", "steak", "10 s", "30 min", "2 min", "150 s", "vacation", "dentist"]),
+        ("2 minute 30 second timer", ["tea", "steak", "10 s", "30 min", "90 min", "2 min", "vacation", "dentist"]),
+        ("two-minute timer", ["tea", "steak", "10 s", "30 min", "90 min", "150 s", "vacation", "dentist"]),
+        ("10 minute timer", None),
+        ("december 5 reminder", ["tea", "steak", "10 s", "30 min", "90 min", "2 min", "150 s", "vacation"]),
+        ("the reminder of the fifth of december", [
+            "tea", "steak", "10 s", "30 min", "90 min", "2 min", "150 s", "vacation"]),
+        ("december 6 reminder", None),
+        ("reminder on december 5 at 9 am", [
+            "tea", "steak", "10 s", "30 min", "90 min", "2 min", "150 s", "vacation"]),
+        ("reminder on december 5 at 7", None),
+    ],
+)  # fmt: skip
+def test_the_one_is_cancelled_that_was_named(scenario: Run, name: str, left: list[str] | None) -> None:
+    async def work(user: Setup) -> None:
+        await user.call("set_timer", minutes=7, name="tea")
+        await user.call("set_timer", minutes=8, name="steak")
+        lengths = {"10 s": 10, "30 min": 1800, "90 min": 5400, "2 min": 120, "150 s": 150}
+        for seconds in lengths.values():
+            await user.call("set_timer", seconds=seconds)
+        await user.call("set_reminder", about="book the vacation", time="5 pm")
+        await user.call("set_reminder", about="dentist", day="december 5")
+        before = {alarm.id for alarm in user.data.alarms("ann")}
+        answer = await user.call("cancel_alarm", name=name)
+        after = sorted(user.data.alarms("ann"), key=lambda alarm: alarm.id)
+        if left is None:
+            assert answer == "There is no such one." and {alarm.id for alarm in after} == before
+            return
+        named = {round(alarm.due_at - alarm.set_at): alarm.text.split()[-1:] for alarm in after}
+        spoken = {seconds: length for length, seconds in lengths.items()}
+        assert [(text or [spoken[seconds]])[0] for seconds, text in named.items()] == left
+
+    scenario(work)
+
+
+def test_only_one_day_of_an_alarm_that_repeats_is_skipped(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        ann = user.connect()
+        await user.call("set_alarm", time="6:40 am", repeat="weekdays")
+        await user.call("set_alarm", time="7 am", repeat="weekdays", name="yoga")
+        for name, answer in (
+            ("tomorrow's 6:40 alarm", "I'll skip tomorrow's. The next one is on Tuesday, November 24."),
+            ("tomorrow's 6:40 alarm", "There is no such one."),
+            ("all alarms tomorrow", "I'll skip tomorrow's. The next one is on Tuesday, November 24."),
+        ):
+            assert (name, await user.call("cancel_alarm", name=name)) == (name, answer)
+        await asyncio.sleep(2 * 86_400)
+        assert ann.heard == ["It's time: this is your alarm.", "It's time: this is your yoga alarm."]
+        assert await user.call("cancel_alarm", name="all alarms for tomorrow") == "All 2 are cancelled for tomorrow."
+        assert len(user.data.alarms("ann")) == 2
+        answer = await user.call("cancel_alarm", name="yoga alarm")
+        assert answer == "Cancelled: yoga alarm, 7:00 AM on weekdays."
+        await user.call("set_reminder", about="swim", time="8 am", repeat="weekends")
+        assert await user.call("cancel_alarm", name="weekend reminder") == "Cancelled: swim, 8:00 AM on weekends."
+        assert await user.call("cancel_alarm", name="all weekday alarms") == "Cancelled: alarm, 6:40 AM on weekdays."
+        assert await user.call("list_alarms") == NONE
+
+    scenario(work)
+
+
 def test_the_number_of_one_owners_entries_has_a_limit(scenario: Run) -> None:
     async def work(user: Setup) -> None:
         for _ in range(MAX_ENTRIES):

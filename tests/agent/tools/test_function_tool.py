@@ -137,6 +137,22 @@ class Answers:
         return {"phone": "5551234567"}
 
 
+async def ends_later() -> None:
+    """End the process."""
+    sys.exit(3)
+
+
+def ends_at_once() -> None:
+    """End the process."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("function", "error"), [(ends_later, "SystemExit"), (ends_at_once, "KeyboardInterrupt")])
+async def test_a_function_that_ends_the_process_only_fails(function: Any, error: str) -> None:
+    with pytest.raises(RuntimeError, match=f"raised {error}"):
+        await function_tool(function).run({}, ME)
+
+
 async def test_a_tool_asks_the_user_through_a_parameter_that_the_schema_does_not_have() -> None:
     @tool(opens_calls=True)
     async def sign_up(dialogue: Dialogue, caller: Caller) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -60,8 +61,36 @@ def test_tonight_after_midnight_is_this_night_or_the_next(now: str, clock: str, 
 
 
 @pytest.mark.parametrize(
+    ("clock", "day", "repeat", "alarm", "reminder"),
+    [
+        ("10:00", "", "wednesday", "Wed 25 10:00", "Wed 25 10:00"),  # not the evening, which is next only today
+        ("3:00", "", "wednesday", "Wed 25 15:00", "Wed 25 15:00"),
+        ("6:00", "today", "", "Sun 22 18:00", "Sun 22 18:00"),
+        ("3:30", "today", "", "Sun 22 15:30", "Sun 22 15:30"),
+    ],
+)
+def test_half_a_day_is_chosen_by_the_day_it_is_due_on(
+    clock: str, day: str, repeat: str, alarm: str, reminder: str
+) -> None:
+    due = [first_due(clock, day, repeat, NOW, morning=morning) for morning in (True, False)]
+    assert [f"{moment:%a %d %H:%M}" for moment in due] == [alarm, reminder]
+
+
+def test_clocks_that_are_put_forward_change_no_later_day() -> None:
+    first = datetime(2026, 3, 28, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    due, found = first, list[str]()
+    for _ in range(3):
+        following = next_due(due, stored_repeat("daily", first), due)
+        assert following is not None
+        due = datetime.fromtimestamp(following.timestamp(), first.tzinfo)  # as the file has it
+        found.append(f"{due:%d %H:%M}")
+    assert found == ["29 03:30", "30 02:30", "31 02:30"]
+
+
+@pytest.mark.parametrize(
     ("clock", "day", "message"),
     [
+        ("12:30", "today", "already passed"), ("2:30", "yesterday", "already passed"),
         ("2 pm", "today", "already passed"), ("7:00", "yesterday", "already passed"), ("7:00", "2028-01-01", "too far"),
         ("7:00", "someday", "no day"), ("half past", "", "no time of day"),
     ],
@@ -91,7 +120,7 @@ def test_an_alarm_that_repeats_is_due_again_and_again(repeat: str, after: list[s
     due: datetime | None = datetime(2026, 1, 31, 7, 0, tzinfo=UTC)  # a Saturday
     found = []
     while due is not None and len(found) < 3:
-        due = next_due(due, stored_repeat(repeat, datetime(2026, 1, 31)), due)
+        due = next_due(due, stored_repeat(repeat, datetime(2026, 1, 31, 7)), due)
         if due is not None:
             found.append(f"{due:%m-%d}")
     assert found == after

@@ -213,6 +213,12 @@ def test_a_limit_that_rises_lets_somebody_in() -> None:
     run_on_virtual_clock(run)
 
 
+def test_a_limit_that_was_given_stays_after_another_trial() -> None:
+    admission = Admission(8)
+    admission.restart(2)
+    assert (admission.limit, admission.capacity) == (8, 8)
+
+
 def test_a_client_that_gives_up_coming_back_leaves_the_slot_to_others() -> None:
     async def run() -> None:
         admission = Admission(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,14 +15,16 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from server.access.admission import Admission
-from server.access.keys import ApiKeys, KeyLimits, KeyStore
+from server.access.admission import Admission, Refused
+from server.access.keys import ApiKey, ApiKeys, KeyLimits, KeyStore
 from server.access.usage import Usage
 from server.api_errors import APIError
 from server.batch_store import Batch, BatchStore
 from server.batches import runner as runner_module
 from server.batches.runner import BatchRunner
+from server.budgets import JSON_BODY
 from server.chat_completions.generation import in_bulk
+from server.request_body import json_body
 from tests.real_time import HANG_S, wait_until
 
 
@@ -32,20 +35,21 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Handler:
-    """Answers with the request. Of those that have `fails`, so many attempts fail. From one on, it never answers."""
+    """Answers with the request. Of those that have `fails`, so many attempts fail, or are refused with their `code`.
+    From one on, it never answers."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.blocked_from: float = math.inf
 
     async def __call__(self, request: Request) -> Response:
-        body = json.loads(await request.body())
+        body = json.loads(await json_body(request))
         assert in_bulk.get()
         self.asked.append(body["n"])
         if body["n"] >= self.blocked_from:
             await asyncio.Event().wait()
         if self.asked.count(body["n"]) <= body.get("fails", 0):
-            raise RuntimeError("it broke")
+            raise APIError(503, "not now", code=body["code"]) if "code" in body else RuntimeError("it broke")
         if body.get("bad"):
             raise APIError(400, "this cannot be answered")
         return JSONResponse({"n": body["n"], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
@@ -114,6 +118,50 @@ async def test_a_request_that_the_server_fails_at_is_repeated_and_then_reported(
     assert handler.asked.count(1) == handler.asked.count(2) == 3
 
 
+async def test_a_request_that_is_refused_is_repeated_until_it_is_taken_unless_a_model_is_missing() -> None:
+    store, handler = BatchStore(), Handler()
+    async with running(store, handler):
+        bodies = [{"n": 1, "fails": 5, "code": "too_many_searches"}, {"n": 2, "fails": 99, "code": "model_not_found"}]
+        body = await finished(store, new_batch(store, bodies))
+    assert body["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
+    assert answers(store, body["error_file_id"])["1"]["response"]["status_code"] == 503
+    assert (handler.asked.count(1), handler.asked.count(2)) == (6, 3)
+
+
+async def test_a_long_line_that_is_not_in_ascii_is_answered() -> None:
+    store, handler = BatchStore(), Handler()
+    text = "ü" * (JSON_BODY.bytes // 2 - 200)
+    line = f'{{"custom_id": "0", "method": "POST", "url": "/v1/decide", "body": {{"n": 0, "text": "{text}"}}}}'.encode()
+    file = store.add_file("", "requests.jsonl", "batch", [line])
+    async with running(store, handler):
+        body = await finished(store, store.add_batch("", "/v1/decide", file.id, None, None))
+    assert body["request_counts"] == {"total": 1, "completed": 1, "failed": 0}
+
+
+async def test_a_line_that_was_never_checked_is_reported() -> None:
+    store, handler = BatchStore(), Handler()
+    file = store.add_file("", "requests.jsonl", "batch", [b"nonsense"])
+    batch = store.add_batch("", "/v1/decide", file.id, None, None)
+    store.change(batch, "in_progress", 1)
+    async with running(store, handler):
+        body = await finished(store, batch)
+    assert body["request_counts"] == {"total": 1, "completed": 0, "failed": 1} and not handler.asked
+
+
+async def test_a_database_that_fails_at_the_end_does_not_hide_that_the_runner_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def release(self: BatchStore, runner: str) -> None:
+        raise sqlite3.OperationalError("the disk is full")
+
+    monkeypatch.setattr(BatchStore, "release", release)
+    task = asyncio.create_task(BatchRunner(BatchStore(), Admission(), {}).run())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_batches_take_turns() -> None:
     store, handler = BatchStore(), Handler()
     batches = [new_batch(store, [{"n": 100 * number + n} for n in range(30)]) for number in range(2)]
@@ -173,6 +221,7 @@ async def test_what_is_unanswered_after_a_day_is_reported_as_expired() -> None:
     ("line", "code", "words"),
     [
         (b"nonsense", "invalid_json_line", "not valid JSON"),
+        (b"\x0c\n", "invalid_json_line", "not valid JSON"),
         (b'{"body": [' + b"0," * 20_000 + b"0]}", "invalid_value", "20,000 values"),
         (b'{"custom_id": "1"}', "missing_required_parameter", "method"),
         (b'{"custom_id": "1", "method": "GET", "url": "/v1/decide", "body": {}}', "invalid_method", "'GET'"),
@@ -218,12 +267,20 @@ def runner_module_budget(size: int) -> Any:
 async def test_a_key_that_has_used_its_day_waits_and_a_revoked_one_loses_its_batches(tmp_path: Path) -> None:
     keys = KeyStore(tmp_path / "keys.sqlite")
     keys.add("alice", KeyLimits(tokens_per_day=100))
-    admission = Admission(keys=ApiKeys(store=keys))
+    refused = list[Refused | None]()
+
+    class Asked(Admission):
+        def refused(self, key: ApiKey | None) -> Refused | None:
+            refused.append(super().refused(key))
+            return refused[-1]
+
+    admission = Asked(keys=ApiKeys(store=keys))
     admission.usage.add("alice", Usage(input_tokens=100))
     store, handler = BatchStore(), Handler()
     async with running(store, handler, admission):
         batch = new_batch(store, [{"n": n} for n in range(4)], "alice")
-        await wait_until(lambda: admission.refusals["quota_exceeded"] > 4)
+        await wait_until(lambda: len(refused) > 4)
+        assert None not in refused and not admission.refusals, "nobody was turned away"
         assert not handler.asked and store.batch(batch.id, "alice") is not None
         keys.revoke("alice")
         await wait_until(lambda: store.owners() == [])

@@ -54,6 +54,19 @@ def test_a_long_recording_is_transcribed_to_its_end(client: OpenAI) -> None:
     assert [(round(s.start), round(s.end)) for s in result.segments] == [(0, 28), (28, 56), (56, 60)]
 
 
+def test_the_times_of_words_are_from_the_start_of_the_recording(client: OpenAI) -> None:
+    result = client.audio.transcriptions.create(
+        file=("a.wav", wav_bytes(30)), model="whisper-1", response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )  # fmt: skip
+    assert result.segments is not None and result.words is not None
+    text = " ".join(segment.text for segment in result.segments)
+    assert " ".join(word.word for word in result.words) == text
+    assert [(word.start, word.end) for word in result.words] == [
+        (start + n, start + n + 1) for start in (0, 28) for n in range(6)
+    ]
+
+
 def test_subtitles_and_streams(client: OpenAI) -> None:
     data = wav_bytes(2.5)
     srt = client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", response_format="srt")
@@ -87,6 +100,8 @@ def test_a_dictation_is_cleaned_up_beside_its_raw_words(response_format: Literal
         (b"", {}, "cannot be read|contains no audio"),
         (wav_bytes(0.5), {"language": "fr"}, "'fr'"),
         (wav_bytes(0.5), {"response_format": "diarized_json"}, "must be one of"),
+        (wav_bytes(0.5), {"timestamp_granularities": ["word"]}, "ask for response_format verbose_json"),
+        (wav_bytes(0.5), {"timestamp_granularities": ["phoneme"]}, "are word and segment"),
         (wav_bytes(0.5), {"extra_body": {"clean": "yes"}}, "clean must be true or false"),
         (wav_bytes(0.5), {"extra_body": {"clean": "true"}, "response_format": "srt"}, "with clean, ask for"),
         (wav_bytes(0.5), {"extra_body": {"clean": "true"}, "language": "de"}, "only English"),

@@ -48,6 +48,7 @@ async def _text(parts: list[str], answer: str, finish: str = "stop") -> str:
 async def test_a_text_that_has_the_result_stays_as_it_is() -> None:
     assert await _text(["It is 1,", "250 in all."], "1250") == "It is 1,250 in all."
     assert await _text(["YES", ", it is."], "yes") == "YES, it is."
+    assert await _text(["It is Paris, France."], "paris, france") == "It is Paris, France."
 
 
 async def test_a_text_without_the_result_is_completed() -> None:
@@ -57,6 +58,9 @@ async def test_a_text_without_the_result_is_completed() -> None:
 async def test_a_part_of_a_longer_number_is_not_the_result() -> None:
     assert await _text(["It is 712."], "7") == "It is 712.\n\nThe answer is 7."
     assert await _text(["It is $7."], "7") == "It is $7."
+    for number in ("3.5", "3:30", "2.3", "1,003"):
+        assert (await _text([f"It is {number}."], "3")).endswith("The answer is 3.")
+    assert await _text(["It is _3_."], "3") == "It is _3_."
 
 
 async def test_a_text_that_was_cut_off_is_not_completed() -> None:
@@ -103,6 +107,14 @@ def test_chat_completions_answer_with_what_was_worked_out(client: OpenAI, worked
     details = completion.usage.completion_tokens_details
     assert details is not None and details.reasoning_tokens == 20
     assert 20 < completion.usage.completion_tokens <= 20 + 2 * 8
+
+
+def test_nothing_is_added_after_a_stop_sequence(client: OpenAI, worked_out: list[Any]) -> None:
+    options: Any = {"model": "tiny", "messages": QUESTION, "max_tokens": 60, "reasoning_effort": "high"}
+    text = client.chat.completions.create(**options).choices[0].message.content
+    stop = text[3:5]
+    stopped = client.chat.completions.create(**options, stop=stop).choices[0]
+    assert worked_out and stopped.finish_reason == "stop" and stopped.message.content == text.partition(stop)[0]
 
 
 def test_responses_answer_with_what_was_worked_out(client: OpenAI, worked_out: list[Any]) -> None:

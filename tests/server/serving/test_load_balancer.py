@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -291,9 +292,13 @@ async def test_callers_of_a_dead_replica_and_of_a_dead_haproxy_come_back() -> No
         del cluster.replicas[0]
         os.kill(cluster.balancer._process.pid, signal.SIGKILL)
         await asyncio.sleep(0.1)
-        cluster.follow()
+        follower = threading.Thread(target=cluster.follow)
+        follower.start()
+        await asyncio.to_thread(follower.join)
         async with cluster.caller() as (_, heard):
             assert heard == "r1"
+            await asyncio.sleep(0.1)
+            assert cluster.balancer._process.poll() is None, "it ended with the thread that started it"
 
 
 @real

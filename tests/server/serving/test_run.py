@@ -80,6 +80,13 @@ def test_a_server_without_keys_says_that_a_proxy_needs_one(tmp_path: Path) -> No
     assert "before you put a proxy in front" in out.getvalue()
 
 
+def test_addresses_of_ipv6_are_in_brackets(tmp_path: Path) -> None:
+    out = io.StringIO()
+    settings = ServeSettings(data=tmp_path, host="::1")
+    print_ready(settings, [8000, 8001], Console(file=out, width=400), "Up to 3 conversations.")
+    assert "Ready: http://[::1]:8000/" in out.getvalue() and "AudioSocket: [::1]:8001," in out.getvalue()
+
+
 def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor then starts it again; this process could answer nobody any more."""
 

@@ -43,6 +43,9 @@ from agent.words.english.reading import read_aloud
         ("2h 30m", "two hours thirty minutes"),
         ("Mon-Fri, Tue 7:15pm", "Monday to Friday, Tuesday seven fifteen p.m."),
         # Units.
+        ("5 m/s", "five meters per second"),
+        ("speed in m/s, not km/h", "speed in meters per second, not kilometers per hour"),
+        ("a/b", "a over b"),
         ("5 km at 10 km/h", "five kilometers at ten kilometers per hour"),
         ("1 kg, 20 °C, 50 m²", "one kilogram, twenty degrees Celsius, fifty square meters"),
         ("5'10\" tall", "five foot ten tall"),

@@ -15,6 +15,7 @@ from agent.words.english import in_digits
         ("quarter past six and half past seven", "6:15 and 7:30"),
         ("two and a half to three cups", "2.5 to 3 cups"), ("half past six and a quarter", "6:30 and a quarter"),
         ("an hour and a half after three", "1.5 hours after 3"),
+        ("a quarter till seven", "6:45"), ("two and three quarter hours", "2.75 hours"),
         ("a quarter to twelve", "11:45"), ("a quarter to one", "12:45"), ("it’s five o’clock", "it's 5:00"),
         ("six p.m.", "6 pm"), ("10:30 PM sharp", "10:30 pm sharp"), ("an hour and a half", "1.5 hours"),
         ("two hours and a quarter", "2.25 hours"), ("an hour and three quarters", "1.75 hours"),
