@@ -25,8 +25,7 @@ _NO_PROBLEM = ("no problems at all", "no problem at all", "no problems", "no pro
 def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
     """What the user said to "Shall I …?". A yes with anything more in it ("yes, but tomorrow") is unclear, and so are a
     question ("is it okay?") and "that's okay", which declines as often as it agrees."""
-    normalized = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
-    normalized = with_plain_yes(normalized)
+    normalized = with_plain_yes(_normalized(text))
     for phrase in _UNDECIDED:
         normalized = normalized.replace(phrase, "unsure")
     words = normalized.split()
@@ -45,7 +44,7 @@ def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
 
 def begins_with_yes(text: str) -> bool:
     """Whether an answer to any question begins with a yes that nothing after it takes back: "yes, for two people"."""
-    words = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
+    words = _normalized(text)
     agrees = words.partition(" ")[0] in _YES or any(f"{words} ".startswith(f"{phrase} ") for phrase in _YES_PHRASES)
     return agrees and "?" not in text and not set(words.split()) & (_NO | {"not", "but"})
 
@@ -55,3 +54,7 @@ def with_plain_yes(normalized: str) -> str:
     for phrase in _NO_PROBLEM:
         normalized = normalized.replace(phrase, "yes")
     return normalized
+
+
+def _normalized(text: str) -> str:
+    return " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())

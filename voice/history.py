@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Literal
 
+from agent.capture.commands import SILENCE
 from agent.tools.protocol import PENDING_OUTPUT
 from chat.types import Message, ToolCall
 from voice.speech_times import first_words
@@ -244,7 +245,7 @@ def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
 
 def silent_turn(seconds: float) -> Item:
     """A turn of the user in which they said nothing."""
-    note = f"(The user has said nothing for {seconds:.0f} seconds.)"
+    note = f"{SILENCE}{seconds:.0f} seconds.)"
     return Item(new_id("item"), "user", complete=True, note=note)
 
 

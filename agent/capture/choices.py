@@ -83,10 +83,9 @@ class _YesOrNo(Choice):
     def hear(self, text: str, entry: str) -> str | None:
         if command_in(text) is Command.CANCEL:
             return None
-        if begins_with_yes(text):
+        if begins_with_yes(text) or reply_to_question(text) == "yes":
             return "yes"
-        reply = reply_to_question(text)
-        return reply if reply != "unclear" else "no" if agreement(text) == "no" else None
+        return "no" if agreement(text) == "no" else None
 
 
 def yes_or_no(prompt: str) -> Choice:

@@ -9,6 +9,9 @@ from typing import Literal
 from agent.confirmation import reply_to_question, with_plain_yes
 from agent.matched_text import for_patterns
 
+SILENCE = "(The user has said nothing for "
+"""Begins the message of a turn in which the user said nothing, which is no input either."""
+
 _MAX_WORDS = 9
 """A longer text is an answer, whatever words it begins with."""
 

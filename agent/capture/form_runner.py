@@ -11,14 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.capture.commands import is_filler
+from agent.capture.commands import SILENCE, is_filler
 from agent.capture.form import Form, FormState, Heard, Outcome, Pause, Pressed
 from agent.capture.keys import pressed_keys
 from agent.matched_text import for_patterns
 from chat.types import Message
-
-_SILENCE = "(The user has said nothing for "
-"""Begins the message of a turn in which the user said nothing (`voice.history.silent_turn`)."""
 
 
 class NotCaptured(ValueError):
@@ -155,6 +152,6 @@ def _input(message: Message, heard: str) -> Heard | Pressed | None:
     """A message as an input; None if it is none."""
     text = for_patterns(message.content)
     if message.role == "user":
-        return None if is_filler(text) or text.startswith(_SILENCE) else Heard(text, heard)
+        return None if is_filler(text) or text.startswith(SILENCE) else Heard(text, heard)
     keys = pressed_keys(text) if message.role == "system" else ""
     return Pressed(keys) if keys else None

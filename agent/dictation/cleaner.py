@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from agent.dictation.check import objection
-from agent.dictation.expectation import expected_text
+from agent.dictation.expectation import SENTENCE_ENDS, expected_text, plain_word
 from agent.language_model import LanguageModel
 from chat.types import Ask, Message
 
@@ -21,8 +21,6 @@ sentences."""
 
 _MAX_TOKENS_PER_WORD, _MIN_TOKENS = 3, 24
 """Limits what a runaway model writes. Nothing becomes longer by more than the numbers of a list."""
-
-_SENTENCE_ENDS = (".", "?", "!")
 
 _CORRECTIONS = frozenset(
     tuple(cue.split())
@@ -147,20 +145,16 @@ def without_hesitations(raw: str) -> str:
     """The text without sounds that are no words: a small model copies the rest in fewer steps."""
     kept = list[str]()
     for word in raw.split():
-        if _plain(word) not in _HESITATIONS:
+        if plain_word(word) not in _HESITATIONS:
             kept.append(word)
-        elif word.endswith(_SENTENCE_ENDS) and kept and not kept[-1].endswith(_SENTENCE_ENDS):
+        elif word.endswith(SENTENCE_ENDS) and kept and not kept[-1].endswith(SENTENCE_ENDS):
             kept[-1] = kept[-1].rstrip(",") + word[-1]
     return " ".join(kept)
 
 
-def _plain(word: str) -> str:
-    return "".join(character for character in word.lower() if character.isalpha() or character == "'")
-
-
 def corrects_what_precedes(raw: str) -> bool:
     """Whether a sentence may correct the one before it, which is then to be rewritten together with it."""
-    words = tuple(map(_plain, raw.split()[:2]))
+    words = tuple(map(plain_word, raw.split()[:2]))
     return words in _CORRECTIONS or words[:1] in _CORRECTIONS
 
 
@@ -173,7 +167,7 @@ def _passages(raw: str) -> Iterator[str]:
     for number, word in enumerate(words):
         sentence.append(word)
         last = number == len(words) - 1
-        if not last and not word.endswith(_SENTENCE_ENDS) and len(sentence) < _MAX_WORDS:
+        if not last and not word.endswith(SENTENCE_ENDS) and len(sentence) < _MAX_WORDS:
             continue
         fits = len(passage) + len(sentence) <= _MAX_WORDS or corrects_what_precedes(" ".join(sentence))
         if passage and not fits:

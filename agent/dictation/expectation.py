@@ -28,7 +28,7 @@ _NO_PAUSE_AFTER = frozenset(
 )  # fmt: skip
 """Words after which a comma is left of a hesitation."""
 
-_ENDS = (".", "?", "!")
+SENTENCE_ENDS = (".", "?", "!")
 
 _REPEATED = 4
 """Words that a speaker repeats at once, at most: "Can we, can we meet"."""
@@ -36,7 +36,7 @@ _REPEATED = 4
 
 def expected_text(said: str) -> str:
     """The text without "you know" and immediate repetitions, and with its enumeration as a list."""
-    words = [word.rstrip(",") if _plain(word) in _NO_PAUSE_AFTER else word for word in said.split()]
+    words = [word.rstrip(",") if plain_word(word) in _NO_PAUSE_AFTER else word for word in said.split()]
     words = _without_repetitions([word for word in _without_asides(words) if word])
     return _capital(_numbered(words) or _bulleted(words) or " ".join(words))
 
@@ -44,10 +44,10 @@ def expected_text(said: str) -> str:
 def _without_asides(words: Sequence[str]) -> list[str]:
     kept, place = list[str](), 0
     while place < len(words):
-        is_aside = [_plain(word) for word in words[place : place + 2]] == ["you", "know"]
+        is_aside = [plain_word(word) for word in words[place : place + 2]] == ["you", "know"]
         if is_aside and (words[place + 1].endswith(",") or (kept and kept[-1].endswith(","))):
             if kept:
-                kept[-1] = kept[-1].rstrip(",") + ("." if words[place + 1].endswith(_ENDS) else "")
+                kept[-1] = kept[-1].rstrip(",") + ("." if words[place + 1].endswith(SENTENCE_ENDS) else "")
             place += 2
         else:
             kept.append(words[place])
@@ -70,8 +70,8 @@ def _without_repetitions(words: Sequence[str]) -> list[str]:
 
 def _is_repeated(words: Sequence[str]) -> bool:
     """Whether the second half repeats the first one. "555 555" and "It was fine. It was" are meant."""
-    middle, plain = len(words) // 2, [_plain(word) for word in words]
-    if plain[:middle] != plain[middle:] or any(word.endswith(_ENDS) for word in words[:middle]):
+    middle, plain = len(words) // 2, [plain_word(word) for word in words]
+    if plain[:middle] != plain[middle:] or any(word.endswith(SENTENCE_ENDS) for word in words[:middle]):
         return False
     return all(word.isascii() and word and not word.isdigit() for word in plain)
 
@@ -85,8 +85,8 @@ def _numbered(words: Sequence[str]) -> str:
     items = [" ".join(words[place + n : end]).rstrip(" ,;") for (place, n), end in zip(markers, ends, strict=True)]
     if not all(items):
         return ""
-    lines = [f"{number}. {_capital(one)}{'' if one.endswith(_ENDS) else '.'}" for number, one in enumerate(items, 1)]
-    return _list(words[: markers[0][0]], lines)
+    ended = [one if one.endswith(SENTENCE_ENDS) else f"{one}." for one in map(_capital, items)]
+    return _list(words[: markers[0][0]], [f"{number}. {one}" for number, one in enumerate(ended, 1)])
 
 
 def _markers(words: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -96,7 +96,7 @@ def _markers(words: Sequence[str]) -> Iterator[tuple[int, int]]:
         follows_pause = place == 0 or words[place - 1][-1] in ",.:;?!"
         if not follows_pause or count == len(_ORDINALS):
             continue
-        joint = 1 if _plain(word) == "and" else 0
+        joint = 1 if plain_word(word) == "and" else 0
         if length := _marker_length(words[place + joint : place + joint + 2], count):
             yield place, joint + length
             count += 1
@@ -104,7 +104,7 @@ def _markers(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 def _marker_length(words: Sequence[str], count: int) -> int:
     """How many of these two words number an item, after `count` other ones; 0 if they do not."""
-    first, second = (_plain(word) for word in [*words, "", ""][:2])
+    first, second = (plain_word(word) for word in [*words, "", ""][:2])
     ordinal, adverb, *numbers = _ORDINALS[count]
     pairs = [(ordinal, "one"), (ordinal, "item"), *((counted, number) for counted in _COUNTED for number in numbers)]
     if (first, second) in pairs or (count and (first, second) in (("after", "that"), ("next", "item"))):
@@ -117,7 +117,7 @@ def _bulleted(words: Sequence[str]) -> str:
     """The list of what follows a colon, between commas; empty if there is none."""
     colon = next((place for place, word in enumerate(words) if word.endswith(":")), len(words))
     items = [item.removeprefix("and ") for item in " ".join(words[colon + 1 :]).split(", ") if item != "and"]
-    if len(items) < 2 or not all(items) or any(word.endswith(_ENDS) for word in words[colon + 1 : -1]):
+    if len(items) < 2 or not all(items) or any(word.endswith(SENTENCE_ENDS) for word in words[colon + 1 : -1]):
         return ""
     return _list(words[: colon + 1], [f"- {_capital(item.rstrip('.'))}" for item in items])
 
@@ -133,5 +133,6 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _plain(word: str) -> str:
+def plain_word(word: str) -> str:
+    """A word in lower case, without punctuation."""
     return "".join(character for character in word.lower() if character.isalnum() or character == "'")

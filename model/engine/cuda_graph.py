@@ -32,7 +32,7 @@ from model.engine.device_state import DeviceState, read_result
 from model.engine.token_choice import TokenChoice, forbidden_token, read_scores
 from model.nn.adapter import Adapter
 from model.nn.batch_drafter import BatchDrafter
-from model.nn.cuda import first_line
+from model.nn.cuda import agrees, first_line
 from model.nn.decoder import Decoder
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_drafter, select_pass
@@ -297,7 +297,7 @@ class CUDAGraphRunner:
     def _check_bookkeeping(self) -> None:
         """Use plain PyTorch between the layers of two steps if the kernels fail, or compute something else here."""
         shapes = ((1, self.state.max_drafts), (self.sizes[-1], min(1, self.state.max_drafts)))
-        if not _agrees(
+        if not agrees(
             lambda: all(self.batch_step(*shape).bookkeeping_agrees() for shape in shapes),
             "the kernels around a step cannot be used here, so steps take longer",
             "their results differ from PyTorch's",
@@ -310,7 +310,7 @@ class CUDAGraphRunner:
     def _check_choice(self) -> None:
         """Choose tokens in plain PyTorch if the kernel fails, or chooses others here."""
         assert self.choice is not None
-        if not _agrees(
+        if not agrees(
             self.choice.agrees,
             "the kernel that chooses tokens cannot be used here, so grammars take longer",
             "its tokens differ from PyTorch's",
@@ -328,7 +328,7 @@ class CUDAGraphRunner:
         if operations is None:
             return
         step = self.batch_step(1, self.state.max_drafts)
-        if not _agrees(
+        if not agrees(
             lambda: replay_agrees(step, self.state, operations, self._slab.capacity),
             "kernels cannot overlap here, so steps take longer",
             "their results differ",
@@ -430,24 +430,6 @@ def _fillers(member: Attachment, count: int) -> list[int]:
     """What fills up the drafts of a restricted conversation: first a token that its step cannot choose."""
     missing = count - len(member.drafts)
     return [forbidden_token(member.rules[-1]), *[0] * (missing - 1)] if missing > 0 else []
-
-
-def _agrees(check: Callable[[], bool], otherwise: str, difference: str) -> bool:
-    """Whether kernels compute here what they should. If not, a warning says what follows, and why.
-
-    Args:
-        check: compares them; fails if Triton, its compiler or the driver does.
-        otherwise: what follows if they do not.
-        difference: the reason if only their results are wrong.
-    """
-    try:
-        if check():
-            return True
-        reason = difference
-    except Exception as problem:
-        reason = first_line(problem)
-    _log.warning("%s: %s", otherwise, reason)
-    return False
 
 
 def _powers_of_two(smallest: int, end: int) -> list[int]:

@@ -1,9 +1,14 @@
 """What CUDA needs from a process: settings that are made once, whether a device still works after an error, and what
-the error says in a line."""
+the error says in a line, and whether kernels compute what they should."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import torch
+
+_log = logging.getLogger("rejoinder.model")
 
 
 def configure_cuda() -> None:
@@ -33,3 +38,21 @@ def device_failed(device: torch.device) -> bool:
 def first_line(problem: Exception) -> str:
     """What an exception says, or its name. Those of Triton and of the driver have many lines."""
     return (str(problem).splitlines() or [type(problem).__name__])[0]
+
+
+def agrees(check: Callable[[], bool], otherwise: str, difference: str) -> bool:
+    """Whether kernels compute here what they should. If not, a warning says what follows, and why.
+
+    Args:
+        check: compares them; fails if Triton, its compiler or the driver does.
+        otherwise: what follows if they do not.
+        difference: the reason if only their results are wrong.
+    """
+    try:
+        if check():
+            return True
+        reason = difference
+    except Exception as problem:
+        reason = first_line(problem)
+    _log.warning("%s: %s", otherwise, reason)
+    return False

@@ -182,18 +182,15 @@ class ApiKeys:
     @property
     def names(self) -> set[str]:
         """Of all keys, revoked ones included. Raises sqlite3.Error."""
-        stored = self._store.all_keys() if self._store is not None else []
-        return {key.name for key in (*self._chosen.values(), *stored)}
+        return {key.name for key in self._all()}
 
     def active_names(self) -> set[str]:
         """Of all keys that are accepted. While the store cannot be read, of those of the command line."""
-        names = {key.name for key in self._chosen.values()}
         try:
-            stored = self._store.all_keys() if self._store is not None else []
+            return {key.name for key in self._all() if key.revoked_at is None}
         except sqlite3.Error as error:
             _log.error("the file of API keys cannot be read (%s)", error)
-            return names
-        return names | {key.name for key in stored if key.revoked_at is None}
+            return {key.name for key in self._chosen.values()}
 
     def find(self, offered: Iterable[str]) -> ApiKey | None:
         """The active key that a client offered. No key is found while the store cannot be read."""
@@ -213,10 +210,7 @@ class ApiKeys:
 
     def named(self, name: str) -> ApiKey | None:
         """The active key of this name, with its present limits. Raises sqlite3.Error."""
-        stored = self._store.all_keys() if self._store is not None else []
-        return next(
-            (key for key in (*self._chosen.values(), *stored) if key.name == name and key.revoked_at is None), None
-        )
+        return next((key for key in self._all() if key.name == name and key.revoked_at is None), None)
 
     def current(self, key: ApiKey) -> ApiKey | None:
         """The key as it is now, with its present limits; None once it was revoked."""
@@ -227,7 +221,11 @@ class ApiKeys:
 
     def revoked(self) -> set[str]:
         """The names of all keys that were revoked; no other key ever gets them. Raises sqlite3.Error."""
-        return set() if self._store is None else {one.name for one in self._store.all_keys() if one.revoked_at}
+        return {key.name for key in self._all() if key.revoked_at is not None}
+
+    def _all(self) -> list[ApiKey]:
+        """All keys, revoked ones included. Raises sqlite3.Error."""
+        return [*self._chosen.values(), *(self._store.all_keys() if self._store is not None else [])]
 
     def deleted(self) -> list[str]:
         """The names of all keys that were revoked, and of those whose data were deleted since this was last called."""

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -14,12 +13,10 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint
 from model.checkpoint.gguf import StoredBlocks
-from model.nn.cpu.block_formats import BLOCK, FORMATS
-from model.nn.cuda import first_line
+from model.nn.cpu.block_formats import BLOCK, FORMATS, BlockFormat
+from model.nn.cuda import agrees
 from model.nn.gpu.block_matrix import MAX_SECTIONS, BlockMatrix, BlockWeight
 from model.nn.linear import FloatHead, FloatLinear, float32_product
-
-_log = logging.getLogger("rejoinder.model")
 
 Expansion = Callable[[BlockMatrix, Tensor], None]
 """Expands weights to a matrix [outputs, inputs]."""
@@ -102,18 +99,18 @@ def _expansion(device: torch.device, dtype: torch.dtype) -> Expansion | None:
 
 
 def _is_right(expand: Expansion, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a kernel expands small matrices as plain PyTorch does."""
-    draw, problem = np.random.default_rng(0), ""
-    try:
-        for form in (FORMATS["Q8_0"], FORMATS["Q4_K"]):
-            stored = draw.integers(0, 60, (_TRIAL_ROWS, _TRIAL_BLOCKS * form.stored_bytes), np.uint8)
-            trial = BlockMatrix.of(form, stored, _TRIAL_BLOCKS * form.stored_block, device)
-            out = torch.empty(len(stored), trial.inputs, dtype=dtype, device=device)
-            expand(trial, out)
-            if not torch.allclose(out, trial.expanded(0, len(stored)).to(dtype), rtol=0.02, atol=1e-3):
-                problem = f"it expands {form.name} wrongly"
-    except Exception as error:  # of Triton, its compiler (a C compiler may be missing) or the driver
-        problem = first_line(error)
-    if problem:
-        _log.warning("the Triton kernel that expands weights cannot be used here (%s)", problem)
-    return not problem
+    """Whether a kernel expands small matrices as plain PyTorch does. A C compiler may be missing, for example."""
+    warning = "the Triton kernel that expands weights cannot be used here"
+    return all(
+        agrees(partial(_expands, expand, FORMATS[name], device, dtype), warning, f"it expands {name} wrongly")
+        for name in ("Q4_K", "Q8_0")
+    )
+
+
+def _expands(expand: Expansion, form: BlockFormat, device: torch.device, dtype: torch.dtype) -> bool:
+    shape = (_TRIAL_ROWS, _TRIAL_BLOCKS * form.stored_bytes)
+    stored = np.random.default_rng(0).integers(0, 60, shape, np.uint8)
+    trial = BlockMatrix.of(form, stored, _TRIAL_BLOCKS * form.stored_block, device)
+    out = torch.empty(_TRIAL_ROWS, trial.inputs, dtype=dtype, device=device)
+    expand(trial, out)
+    return torch.allclose(out, trial.expanded(0, _TRIAL_ROWS).to(dtype), rtol=0.02, atol=1e-3)
