@@ -35,10 +35,10 @@ class TurnDetector:
 class Stages:
     """The stages of a session, which can be broken."""
 
-    def __init__(self, harness: SessionHarness) -> None:
+    def __init__(self, harness: SessionHarness, apology: Chunk = APOLOGY) -> None:
         self.detector = TurnDetector()
         judge = lambda audio: self.detector.turn_completion(audio)  # noqa: E731  # looks it up at every call
-        models = replace(harness.session._speech_models, turn_detector=judge, apology=APOLOGY)
+        models = replace(harness.session._speech_models, turn_detector=judge, apology=apology)
         harness.session = VoiceSession(harness.language_model, models, harness.record, clock=harness.loop.time)
         self.owners: dict[str, tuple[Any, str]] = {
             "recognition": (harness.recognizer, "transcribe"),
@@ -111,6 +111,24 @@ def test_a_response_that_fails_is_apologized_for_with_a_recording(stage: str, er
         if event.samples[0] == APOLOGY.speech.audio[0]
     ]
     assert sum(map(len, played)) == len(APOLOGY.speech.audio)
+
+
+def test_a_cough_over_the_apology_does_not_repeat_it() -> None:
+    noise = np.random.default_rng(0).uniform(-0.25, 0.25, OUTPUT_RATE // 2).astype(np.float32)
+
+    async def scenario(harness: SessionHarness) -> None:
+        Stages(harness, replace(APOLOGY, speech=Speech(noise))).break_stage("language model", ERRORS[0])
+        await harness.hear(1.0, 0.5)
+        while not harness.events_of(events.ResponseAudio):
+            await harness.hear(0.02, 0.0)
+        harness.recognizer.text = ""
+        await harness.hear(0.3, 0.5)  # unlike the noise, so it is no echo
+        await harness.hear(3.0, 0.0)
+
+    harness = run_session(scenario)
+    assert len(harness.events_of(events.SpeechStarted)) == 2
+    samples = sum(len(event.samples) for event in harness.events_of(events.ResponseAudio))
+    assert len(noise) < samples <= 2 * len(noise)  # once, and then what was not heard of it
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

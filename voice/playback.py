@@ -80,6 +80,8 @@ class Playback:
         self._report_start: Callable[[], str] | None = None
         """Of that response, which is announced in the same way when it resumes."""
         self._playing: list[Response] = []
+        self._heard = False
+        """Whether the paused response had been heard to its end: nothing of it is left to resume."""
         self._pace = ClausePace()
         self._done_timer: asyncio.TimerHandle | None = None
 
@@ -149,12 +151,16 @@ class Playback:
         self._stop_done_timer()
         self._stop_earlier()
         if self._response is not None:
+            self._heard = self._response.done and not self._is_playing(self._response)
             self._response.pause("turn_detected")
 
     def resume(self, settings: SessionSettings) -> None:
         """Resume the paused response."""
         response = self._response
         assert response is not None
+        if self._heard:
+            self._report_done_after(0)
+            return
         assert self._report_start is not None, "it was started"
         sending = response.resume(self._report_start(), self._history, TurnMetrics(new_id("turn")))
         self._context.spawn(self._run(response, settings, sending))
@@ -197,9 +203,11 @@ class Playback:
         if sending.cancelled() or not response.done or response is not self._response:
             return
         slack = settings.rules.timing.playback_slack_ms / 1000 if response.item.audio_ms else 0
-        wait = max(0.0, response.played_until + slack - self._context.clock())
+        self._report_done_after(max(0.0, response.played_until + slack - self._context.clock()))
+
+    def _report_done_after(self, seconds: float) -> None:
         self._stop_done_timer()
-        self._done_timer = asyncio.get_running_loop().call_later(wait, self._on_event, PlaybackDone())
+        self._done_timer = asyncio.get_running_loop().call_later(seconds, self._on_event, PlaybackDone())
 
     def _stop_done_timer(self) -> None:
         if self._done_timer is not None:

@@ -117,7 +117,7 @@ class Response:
         self._chunks: deque[Chunk] = deque()
         self._sent: list[Chunk] = []
         self._changed = asyncio.Event()
-        self._generated = self._resumed = self._audio_sent = False
+        self._generated = self._resumed = self._audio_sent = self._apologized = False
         self._has_text = self._text_first = self._message_started = False
         self._finish_reason: str | None = None
         self._error: str | None = None
@@ -471,8 +471,8 @@ class Response:
         self._finish("incomplete" if cut else "completed", "max_output_tokens" if cut else None)
 
     def _apologize(self) -> None:
-        """Tell the user that the response failed, with a recording: the voice may be what failed."""
-        apology = self._speech_models.apology
+        """Tell the user once that the response failed, with a recording: the voice may be what failed."""
+        apology, self._apologized = None if self._apologized else self._speech_models.apology, True
         if apology is not None and self.options.speak and self._history is not None:
             self._send_chunk(apology)
 

@@ -114,7 +114,7 @@ class TurnState:
         wait_ms: the silence that ends this turn.
         decided_wait_ms: the silence that the endpointer chose for the newest speculation, 0 before it decided.
         ready_revision: number of the speculation whose response is ready to play.
-        transcribing_turn: the turn whose transcript is pending, or None.
+        transcribing: the turns whose transcripts are pending.
         unanswered: the user said something that has had no response yet.
         audio_sent: some audio of the current response has been sent.
         idle_since_ms: when the last response had been played; None if something happened since.
@@ -134,7 +134,7 @@ class TurnState:
     wait_ms: int = 0
     decided_wait_ms: int = 0
     ready_revision: int = 0
-    transcribing_turn: int | None = None
+    transcribing: frozenset[int] = frozenset()
     unanswered: bool = False
     audio_sent: bool = False
     idle_since_ms: int | None = None
@@ -142,7 +142,7 @@ class TurnState:
     @property
     def silent(self) -> bool:
         """Whether neither side speaks, and nothing that was said is pending."""
-        return self.user is User.QUIET and self.assistant is Assistant.IDLE and self.transcribing_turn is None
+        return self.user is User.QUIET and self.assistant is Assistant.IDLE and not self.transcribing
 
     @property
     def phase(self) -> Phase:
@@ -280,7 +280,7 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Transition:
 
 def _answers_a_pending_turn(state: TurnState, rules: TurnRules) -> bool:
     """Whether a requested response is the one to a turn that is still transcribed."""
-    return state.transcribing_turn is not None and rules.create_response and state.assistant is not Assistant.RESPONDING
+    return bool(state.transcribing) and rules.create_response and state.assistant is not Assistant.RESPONDING
 
 
 def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> Transition:
@@ -354,7 +354,8 @@ def _on_frame_while_speaking(state: TurnState, frame: Frame, rules: TurnRules) -
 def _end_turn(state: TurnState) -> Transition:
     busy = state.assistant in (Assistant.RESPONDING, Assistant.PAUSED)
     assistant = state.assistant if busy else Assistant.THINKING
-    ended = replace(state, user=User.QUIET, assistant=assistant, transcribing_turn=state.turn, speculating=False)
+    transcribing = state.transcribing | {state.turn}
+    ended = replace(state, user=User.QUIET, assistant=assistant, transcribing=transcribing, speculating=False)
     return ended, [EndTurn(state.turn, state.last_voiced_ms)]
 
 
@@ -386,8 +387,7 @@ def _end_turn_if_silent(state: TurnState) -> Transition:
 
 
 def _on_transcript_ready(state: TurnState, event: TranscriptReady, rules: TurnRules) -> Transition:
-    pending = None if event.turn == state.transcribing_turn else state.transcribing_turn
-    state = replace(state, transcribing_turn=pending)
+    state = replace(state, transcribing=state.transcribing - {event.turn})
     actions: list[Action] = []
     if state.assistant is Assistant.PAUSED and event.backchannel:
         event = replace(event, has_words=False)
@@ -423,7 +423,7 @@ def _respond_or_listen(state: TurnState, rules: TurnRules) -> Transition:
     """Once both sides are quiet and no transcript is pending: respond to what is unanswered, resume a paused response,
     or listen."""
     busy = state.user is User.SPEAKING or state.assistant is Assistant.RESPONDING
-    if busy or state.transcribing_turn is not None:
+    if busy or state.transcribing:
         return state, []
     if state.unanswered and rules.create_response:
         stopped, actions = _stop_response(state, "turn_detected")

@@ -81,6 +81,24 @@ def test_a_backchannel_or_a_cough_pauses_the_response_and_it_resumes(text: str) 
     assert second.metrics.latency_ms() is None  # it answers no turn of its own
 
 
+def test_a_cough_just_after_the_last_word_does_not_begin_an_empty_response() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.words, harness.language_model.seconds_per_word = LONG, 0.0
+        await harness.hear(1.0, 0.5)
+        while not harness.events_of(events.ResponseDone) or harness.session._playback._response.played_until > (  # type: ignore[union-attr]
+            harness.loop.time() - 0.02
+        ):
+            await harness.hear(0.02, 0.0)
+        harness.recognizer.text = ""
+        await harness.hear(0.3, 0.5)
+        await harness.hear(3.0, 0.0)
+        assert harness.session.state.silent
+
+    harness = run_session(scenario)
+    assert len(harness.events_of(events.SpeechStarted)) == 2
+    assert [done.item.text for done in harness.events_of(events.ResponseDone)] == ["".join(LONG)]
+
+
 def test_other_words_stop_the_response_and_get_a_response() -> None:
     harness = run_session(lambda harness: interrupt(harness, "No, tell me about cats."))
     first, _ = harness.events_of(events.ResponseDone)

@@ -169,6 +169,18 @@ def test_a_noise_during_transcription_does_not_lose_the_question() -> None:
     assert driver.apply(TranscriptReady(2, has_words=False)) == [StartResponse()]
 
 
+@pytest.mark.parametrize("first", [1, 2])
+def test_two_turns_that_are_transcribed_at_the_same_time_get_one_response(first: int) -> None:
+    driver = Driver()
+    for _ in range(2):
+        driver.speech(640)
+        driver.silence(512)
+    assert driver.apply(TranscriptReady(first, has_words=True)) == []
+    assert driver.apply(TranscriptReady(3 - first, has_words=True)) == [StartResponse()]
+    assert driver.apply(PlaybackDone()) == []
+    assert driver.state.silent
+
+
 def test_a_noise_before_the_first_audio_of_the_response_does_not_lose_it() -> None:
     driver = Driver().to_response()
     driver.speech(160)
@@ -430,8 +442,8 @@ def test_any_sequence_of_events_keeps_turns_and_responses_in_order(
         if kind == "hear":
             actions = driver.hear(count * WINDOW_MS, float(event))  # type: ignore[arg-type]
         elif event in ("transcript", "backchannel"):
-            pending = driver.state.transcribing_turn
-            transcript = TranscriptReady(pending or 0, has_words=True, backchannel=event == "backchannel")
+            pending = max(driver.state.transcribing, default=0)
+            transcript = TranscriptReady(pending, has_words=True, backchannel=event == "backchannel")
             actions = driver.apply(transcript) if pending else []
         elif event in ("decision", "decision while response pending"):
             actions = driver.apply(EndpointDecision(driver.state.revision, 250, response_pending=event != "decision"))
