@@ -101,19 +101,38 @@ export class Face {
     if (!globalThis.Highlight || (!word && !this.range) || this.range?.toString() === word?.word) return;
     this.range = undefined; // the word is over, or its text was drawn again
     CSS.highlights.delete("spoken");
-    const text = word && this.transcript.entries.get(itemId)?.element.firstChild.firstChild;
-    if (!text?.data) return;
+    const line = word && this.transcript.entries.get(itemId)?.element.firstChild;
+    if (!line) return;
+    const parts = textNodes(line);
+    const text = parts.map(({ data }) => data).join("");
     let end = 0; // words are in order, and each is written as in the text
     for (const { word: earlier } of words.slice(0, words.indexOf(word) + 1)) {
-      const start = text.data.indexOf(earlier, end);
+      const start = text.indexOf(earlier, end);
       if (start >= 0) end = start + earlier.length;
     }
-    if (end < word.word.length || text.data.slice(end - word.word.length, end) !== word.word) return;
+    if (end < word.word.length || text.slice(end - word.word.length, end) !== word.word) return;
     this.range = new Range();
-    this.range.setStart(text, end - word.word.length);
-    this.range.setEnd(text, end);
+    const [last, index] = placeOf(parts, end - 1);
+    this.range.setStart(...placeOf(parts, end - word.word.length));
+    this.range.setEnd(last, index + 1);
     CSS.highlights.set("spoken", new Highlight(this.range));
   }
+}
+
+function textNodes(element) {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) found.push(walker.currentNode);
+  return found;
+}
+
+/** The text node that has the character at `index` of all of them, and its index there. */
+function placeOf(nodes, index) {
+  for (const node of nodes) {
+    if (index < node.data.length) return [node, index];
+    index -= node.data.length;
+  }
+  return undefined;
 }
 
 function element(name, attributes, parent) {

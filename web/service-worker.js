@@ -5,8 +5,8 @@ const CACHE = "rejoinder";
 const FILES = [
   "./", "app.js", "alarms.js", "caption_text.js", "captions.css", "captions.html", "captions.js", "capture-worklet.js",
   "dictation.html", "dictation.js", "drawing.js", "face.js", "icon.png", "icon.svg", "installed.js", "key.js",
-  "manifest.json", "playback-worklet.js", "realtime.js", "recording.js", "server_status.js", "sound.js",
-  "stage_labels.json", "style.css", "subtitles.js", "tools.js", "transcript.js",
+  "manifest.json", "playback-worklet.js", "realtime.js", "recording.js", "rich_text.js", "server_status.js",
+  "sound.js", "stage_labels.json", "style.css", "subtitles.js", "tools.js", "transcript.js",
 ];
 const ADDRESSES = new Set(FILES.map((file) => new URL(file, self.registration.scope).href));
 

@@ -1,6 +1,7 @@
 // The transcript of the conversation, with the latency of each turn below its response.
 
 import { drawSoon } from "./drawing.js";
+import { plainFormulas, richText } from "./rich_text.js";
 
 const MAX_SETTLED = 5; // texts for screen readers, which read each once
 const SHORT_OUTPUT = 160; // characters of a call's output; longer ones are folded
@@ -51,13 +52,13 @@ export class Transcript {
   }
 
   draw() {
-    for (const { text, unstable, origin, waiting, element } of this.changed) {
+    for (const { role, text, unstable, origin, waiting, element } of this.changed) {
       if (!element.isConnected) this.append(element);
       const span = document.createElement("span");
       span.className = "unstable";
       span.textContent = unstable;
       span.title = origin ? `drafted: ${origin}` : "";
-      element.firstChild.replaceChildren(...withCode(text), span);
+      element.firstChild.replaceChildren(...(role === "assistant" ? richText(text) : [text]), span);
       element.classList.toggle("waiting", waiting);
     }
     this.changed.clear();
@@ -77,7 +78,7 @@ export class Transcript {
   /** Have screen readers read a text that will not change any more. */
   settle(text) {
     const line = document.createElement("p");
-    line.textContent = text;
+    line.textContent = plainFormulas(text);
     this.settled.append(line);
     while (this.settled.children.length > MAX_SETTLED) this.settled.firstChild.remove();
   }
@@ -233,16 +234,6 @@ export class Transcript {
       id, type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],
     }));
   }
-}
-
-/** A text in parts: what stands between fences (```) is code. */
-function withCode(text) {
-  return text.split(/```(?:[\w+#-]*\n)?/).map((part, number) => {
-    if (number % 2 === 0) return part;
-    const code = document.createElement("code");
-    code.textContent = part.trimEnd();
-    return code;
-  });
 }
 
 /** What opens when its summary is pressed. */

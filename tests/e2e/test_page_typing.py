@@ -102,6 +102,31 @@ async def test_lines_and_code_of_an_answer_are_shown_as_written(chromium: str) -
     assert "```" not in shown and shown.splitlines()[0] == "Here it is:" and shown.endswith("Done.")
 
 
+RICH = """### Result
+It is **5 *small* apples**, `x = "<b>"`: \\( 3 \\times \\frac{1}{2} = \\boxed{1.5} \\), $x^2 \\leq 10$, a*b*c, $5 and $6.
+- one
+- two"""
+
+PLAIN = """Result
+It is 5 small apples, x = "<b>": 3 × 1/2 = 1.5, x² ≤ 10, a*b*c, $5 and $6.
+• one
+• two"""
+
+
+async def test_markdown_and_formulas_of_an_answer_are_formatted_and_what_the_user_types_is_not(chromium: str) -> None:
+    with serving(new_language_model=lambda: FakeLanguageModel(RICH.split("~"))) as address:
+        async with page_with(chromium, None, f"http://{address}") as page:
+            await type_message(page, "What is **that**?")
+            await wait_for(page, "response.done")
+            answer = page.locator("#talk .assistant p")
+            await expect(answer).to_have_text(PLAIN, use_inner_text=True)
+            await expect(answer.locator("strong")).to_have_text(["Result", "5 small apples"])
+            await expect(answer.locator("code")).to_have_text('x = "<b>"')
+            await expect(answer.locator("em")).to_have_text("small")
+            await expect(page.locator("#talk .user p")).to_have_text("What is **that**?")
+            assert await answer.locator("b").count() == 0
+
+
 async def test_what_is_typed_without_a_connection_is_shown_and_waits(chromium: str) -> None:
     with ExitStack() as stack:
         address = stack.enter_context(serving())
