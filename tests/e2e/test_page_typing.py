@@ -113,7 +113,7 @@ It is 5 small apples, x = "<b>": 3 × 1/2 = 1.5, x² ≤ 10, a*b*c, $5 and $6.
 • two"""
 
 
-async def test_markdown_and_formulas_of_an_answer_are_formatted_and_what_the_user_types_is_not(chromium: str) -> None:
+async def test_markdown_and_formulas_of_an_answer_are_formatted_and_what_is_typed_is_not(chromium: str) -> None:
     with serving(new_language_model=lambda: FakeLanguageModel(RICH.split("~"))) as address:
         async with page_with(chromium, None, f"http://{address}") as page:
             await type_message(page, "What is **that**?")
