@@ -189,6 +189,9 @@ class _Run:
                 return _operation(op, self._value(left), self._value(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self._compare(op, self._value(left), self._value(right))
+            case ast.BoolOp(op=op, values=parts):
+                truths = [self._value(part) is True for part in parts]
+                return all(truths) if isinstance(op, ast.And) else any(truths)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._value(body if self._value(test) is True else orelse)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):

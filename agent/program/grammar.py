@@ -71,13 +71,35 @@ def program_grammar(functions: Sequence[Tool], begin: str = "") -> Lark:
     return Lark(f"{statements}\n{sums}\n{chr(10).join(rules)}\n")
 
 
+_CHOICE = r"""
+choice: conditions | STRING (" if " conditions " else " STRING){1,3}
+conditions: condition ((" and " condition){0,3} | (" or " condition){1,3})
+condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum
+"""
+
+
 def computation_grammar(begin: str) -> Lark:
     """The grammar of programs that only compute: assignments, and a last line `answer = …`.
 
     Args:
         begin: what comes before the program.
     """
-    return Lark(f'start: {lark_string(begin)} line{{0,20}} "answer = " sum\nline: NAME " = " sum "\\n"\n{_sums()}\n')
+    return Lark(f"start: {lark_string(begin)} {_computation('sum')}\n{_sums()}\n")
+
+
+def choice_grammar(begin: str, declined: str) -> Lark:
+    """The grammar of programs that decide: their last line is a condition, or one of several texts by conditions.
+
+    Args:
+        begin: what comes before the program.
+        declined: what stands in place of both where there is nothing to compute.
+    """
+    decides = f"decides: {lark_string(begin)} {_computation('choice')}"
+    return Lark(f"start: decides | {lark_string(declined)}\n{decides}\n{_CHOICE.strip()}\n{_sums()}\n")
+
+
+def _computation(last: str) -> str:
+    return f'line{{0,20}} "answer = " {last}\nline: NAME " = " sum "\\n"'
 
 
 def _sums(*reserved: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from agent.program.grammar import computation_grammar
+from agent.program.grammar import choice_grammar, computation_grammar
 from chat.types import Lark, Message, lark_string
 
 Kind = Literal["number", "choice", "text"]
@@ -86,6 +86,58 @@ Message: What do you think of jazz?
 text"""
 """What programs are written after. Without the examples of other kinds, fewer were right (48 of 124, not 58)."""
 
+CHOICE_EXAMPLES = """Say what the answer to a message is: a choice that can be worked out from what the message says \
+(yes or no, or one of the things that it names), or a fact that one has to know. For a choice, write a program that \
+works it out. It assigns each fact and each step to a name that says what it is.
+
+Message: Lea has 12 coins, Max has 3 more than half of that. Who has more coins?
+choice
+lea = 12
+max_coins = lea / 2 + 3
+answer = "Lea" if lea > max_coins else "Max"
+
+Message: True or false: spiders are insects.
+fact
+
+Message: Does a bus with 40 seats have room for 3 classes of 14 children?
+choice
+seats = 40
+children = 3 * 14
+answer = seats >= children
+
+Message: Is Lisbon the capital of Spain?
+fact
+
+Message: A drone flies 20 m north, 5 m east, 12 m south, 5 m west and 8 m south. Is it above the place where it began?
+choice
+north = 20 - 12 - 8
+east = 5 - 5
+answer = north == 0 and east == 0
+
+Message: Which is bigger, the sun or the moon?
+fact
+
+Message: The train leaves at 9:40 and takes 95 minutes. The meeting begins at 11. Are we late?
+choice
+arrival = time("9:40") + minutes(95)
+meeting = time("11")
+answer = arrival > meeting
+
+Message: Was Ada Lovelace a mathematician or a painter?
+fact
+
+Message: A pack of 6 costs $4.50, a pack of 10 costs $6.90. Which is cheaper for each piece: 6 or 10?
+choice
+each_of_6 = 4.50 / 6
+each_of_10 = 6.90 / 10
+answer = "6" if each_of_6 < each_of_10 else "10"
+
+Message: Can a person who is allergic to nuts eat marzipan?
+fact"""
+"""What programs that make a choice are written after."""
+
+_DECLINED = "fact"
+
 KIND_EXAMPLES = """Say what kind of answer a message asks for: number (one number or time), choice (yes or no, true \
 or false, or one of the things that the message names) or text (words, sentences, a list, code).
 
@@ -139,6 +191,8 @@ _MAX_KIND_CHARACTERS = 2000
 KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 """The grammar of the word that says what an answer is."""
 
+_LIST_MARKS, _BARE_OPTIONS = " -*•().:", ("", "yes", "no", "true", "false", "options")
+
 _INSTRUCTION = "Think step by step. End with a line `Answer: ` and the {what} alone."
 
 
@@ -167,21 +221,35 @@ def prompt(method: Method, kind: Kind, messages: Sequence[Message]) -> list[Mess
         what = "number or the time" if kind == "number" else "option"
         return [*earlier, replace(newest, content=f"{newest.content}\n\n{_INSTRUCTION.format(what=what)}")]
     given = "".join(f"{message.content}\n\n" for message in messages if message.role == "system")
-    first, *others = [message for message in messages if message.role != "system"]
-    return [Message("system", EXAMPLES), replace(first, content=given + first.content), *others]
+    *before, newest = [message for message in messages if message.role != "system"]
+    if kind == "choice":
+        newest = replace(newest, content=f"Message: {_question(newest.content)}")
+    first, *others = [*before, newest]
+    examples = EXAMPLES if kind == "number" else CHOICE_EXAMPLES
+    return [Message("system", examples), replace(first, content=given + first.content), *others]
 
 
-def beginning(method: Method) -> str:
-    """What all samples of a method begin with."""
-    return "number\n" if method == "program" else ""
+def _question(message: str) -> str:
+    """A message without what only says how to answer: a last paragraph after the question, and the options yes and no.
+    Programs for a choice would begin with names such as `yes`, and assign what the model guesses."""
+    before, _, last = message.strip().rpartition("\n\n")
+    lines = (before if "?" in before and "?" not in last else message.strip()).split("\n")
+    while len(lines) > 1 and lines[-1].strip(_LIST_MARKS).lower() in _BARE_OPTIONS:
+        lines.pop()
+    return "\n".join(lines)
 
 
-def sample_grammar(method: Method, begin: str) -> Lark | None:
+def beginning(method: Method, kind: Kind) -> str:
+    """What the samples of a method begin with; they may also say that no program makes the choice."""
+    return f"{kind}\n" if method == "program" else ""
+
+
+def sample_grammar(method: Method, kind: Kind, begin: str) -> Lark | None:
     """The grammar of a sample; None for any text.
 
     Args:
         begin: what the sample begins with.
     """
     if method == "program":
-        return computation_grammar(begin)
+        return computation_grammar(begin) if kind == "number" else choice_grammar(begin, _DECLINED)
     return Lark(f"start: {lark_string(begin)} REST\nREST: /(.|\\n)*/\n") if begin else None

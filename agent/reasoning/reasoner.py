@@ -58,11 +58,11 @@ _ROUNDS: Mapping[ReasoningEffort, Sequence[Sequence[Method]]] = {
 GSM8K's train problems (docs/benchmarks/public.md)."""
 
 _CHOICE_ROUNDS: Mapping[ReasoningEffort, Sequence[Sequence[Method]]] = {
-    "low": (_STEPS * 2,),
-    "medium": (_STEPS * 4,),
-    "high": (_STEPS * 4, _STEPS * 6),
+    "low": (_PROGRAM * 3, _STEPS * 2),
+    "medium": (_PROGRAM * 3 + _STEPS * 3,),
+    "high": (_PROGRAM * 3 + _STEPS * 3, _STEPS * 4),
 }
-"""The same for a choice, which no program makes."""
+"""The same for a choice."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
 
@@ -209,10 +209,10 @@ class Reasoner:
         variant, read = self._begun[method], prompt(method, kind, self._messages)
         self._begun[method] += 1
         model = self._models[method].fork()
-        begin = text = beginning(method)
+        begin = text = beginning(method, kind)
         until = corrected if method == "steps" else None
         for _ in range(1 + _MAX_CORRECTIONS):  # it is written on after a wrong result, with the right one
-            grammar = sample_grammar(method, text)
+            grammar = sample_grammar(method, kind, text)
             ask = Ask(read, grammar=grammar, max_tokens=_MAX_TOKENS[method], variant=variant)
             try:
                 written = await self.cost.write(model, ask, until)
@@ -274,11 +274,19 @@ def _steps_answer(steps: str, kind: Kind) -> str:
         is_joined = any(sign in line for sign in (" and ", "half", *"^*+"))
         return line if not values or (is_joined and len(values) + ("half" in line) > 1) else _one_form(values[0], line)
     if named:
-        return last.lstrip(_OPENS).partition("\n")[0].rstrip(_CLOSES)
+        return _chosen(last)
     if kind == "choice":
         return ""
     values = _VALUE.findall(_plain_numbers(steps))
     return _one_form(values[-1], values[-1]) if values else ""
+
+
+def _chosen(last: str) -> str:
+    """What was chosen, without markup and reasons: "is: **yes**, because …" is "yes"."""
+    plain = re.sub(r"\\(?:boxed|text[a-z]{0,2}|mathrm)\{|[{}$]|\\[()\[\]]", "", last)
+    line = plain.lstrip(_OPENS).removeprefix("is").lstrip(_OPENS).partition("\n")[0].rstrip(_CLOSES)
+    first = line.split(",")[0].split(" ")[0]
+    return first if first in ("yes", "no", "true", "false") else line
 
 
 def _plain_numbers(line: str) -> str:

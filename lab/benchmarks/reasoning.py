@@ -195,7 +195,7 @@ async def ask_all(client: httpx.AsyncClient, wanted: Sequence[tuple[Item, str]],
 def read_results(out: Path) -> dict[tuple[str, str], Result]:
     """The results in a file, by item and condition."""
     lines = out.read_text().splitlines() if out.exists() else []
-    results = [Result(**json.loads(line)) for line in lines]
+    results = [Result(**{"text": "", **json.loads(line)}) for line in lines]  # published ones have no texts
     return {(result.id, result.condition): result for result in results}
 
 

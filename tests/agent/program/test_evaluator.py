@@ -38,6 +38,8 @@ def said(program: str) -> str:
         ("answer = 10 / 4, 'dollars'", "That's 2.50 dollars."),
         ("answer = sqrt(2)", "That's about 1.41."),
         ("answer = round(2.567, 1) + floor(0.9) + ceil(0.1) + abs(-1)", "That's 4.6."),
+        ("answer = 1 == 1 and 2 > 3", "No."),
+        ("answer = 1 > 2 or 2 > 3 or 3 == 3", "Yes."),
         ("answer = max(hours(1), minutes(90))", "That's 1 hour and 30 minutes."),
         ("answer = 3 if 5 > 3 else 4", "That's 3."),
         ("answer = hours(1) == minutes(60)", "Yes."),

@@ -10,9 +10,9 @@ from llguidance import LLMatcher
 from tokenizers import Tokenizer
 
 from agent.program.evaluator import run_program
-from agent.program.grammar import program_grammar
+from agent.program.grammar import choice_grammar, program_grammar
 from agent.program.values import BadProgram, local_time
-from chat.types import Tool
+from chat.types import Lark, Tool
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar_compiler import GrammarCompiler
 
@@ -36,8 +36,9 @@ def compiler(tiny_tokenizer: Tokenizer) -> GrammarCompiler:
     return GrammarCompiler(TextTokenizer(tiny_tokenizer), tiny_tokenizer.get_vocab_size(), end)
 
 
-def accepts(compiler: GrammarCompiler, program: str, begin: str = "") -> bool:
-    matcher = LLMatcher(compiler.tables, LLMatcher.grammar_from_lark(program_grammar(FUNCTIONS, begin).source))
+def accepts(compiler: GrammarCompiler, program: str, begin: str = "", grammar: Lark | None = None) -> bool:
+    source = (grammar or program_grammar(FUNCTIONS, begin)).source
+    matcher = LLMatcher(compiler.tables, LLMatcher.grammar_from_lark(source))
     assert not matcher.is_error(), matcher.get_error()
     written = all(matcher.consume_token(token) for token in compiler.tables.tokenize_str(program))
     return written and matcher.is_accepting()
@@ -105,6 +106,23 @@ def test_a_program_may_be_completed_from_its_beginning_only(compiler: GrammarCom
     assert accepts(compiler, "price = 2.5\nanswer = 3 * price", "price = ")
     assert not accepts(compiler, "answer = kids", begin)
     assert not accepts(compiler, "price = 2.5", "price = ")
+
+
+@pytest.mark.parametrize(
+    ("program", "accepted"),
+    [
+        ("fact", True),
+        ("choice\nnorth = 3 - 3\nanswer = north == 0 and north > -1", True),
+        ('choice\nanswer = "Lea" if 3 > 2 else "Max" if 2 > 1 else "Ida"', True),
+        ("choice\nanswer = 3 + 4", False),
+        ("choice\nfact", False),
+        ("answer = 3 > 4", False),
+    ],
+)
+def test_a_program_for_a_choice_decides_or_says_that_there_is_nothing_to_compute(
+    compiler: GrammarCompiler, program: str, accepted: bool
+) -> None:
+    assert accepts(compiler, program, grammar=choice_grammar("choice\n", "fact")) == accepted
 
 
 def test_whatever_the_grammar_lets_a_model_write_is_read_or_refused(compiler: GrammarCompiler) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agent.plan import Say
 from agent.planner import Planner
 from agent.program.speech import THINKING_PHRASE
-from agent.reasoning.prompt import EXAMPLES, KINDS, Kind, Method, ReasoningEffort, kind_prompts
+from agent.reasoning.prompt import CHOICE_EXAMPLES, EXAMPLES, KINDS, Kind, Method, ReasoningEffort, kind_prompts
 from agent.reasoning.reasoner import (
     Conclusion,
     Reasoner,
@@ -42,7 +42,7 @@ class Script:
 
 def method_of(ask: Ask) -> Method:
     """How a sample is asked to come to its answer."""
-    return "program" if ask.messages[0].content == EXAMPLES else "steps"
+    return "program" if ask.messages[0].content in (EXAMPLES, CHOICE_EXAMPLES) else "steps"
 
 
 def samples_of(script: Script) -> list[Ask]:
@@ -68,7 +68,7 @@ class ScriptedModel:
         method = method_of(ask)
         given = script.samples[method][ask.variant]
         text, seconds = given if isinstance(given, tuple) else (given, 0.0)
-        whole = f"number\n{text}" if method == "program" else text
+        whole = f"{script.kind}\n{text}" if method == "program" and text != "fact" else text
         if ask.grammar is not None and method == "steps":  # continues after a corrected result
             begin = ask.grammar.source.split('"')[1]
             whole = f"{begin}, as corrected.\nAnswer: {begin.rpartition(' ')[2]}"
@@ -181,11 +181,45 @@ def test_steps_that_are_wrong_again_and_again_are_given_up() -> None:
     assert run_on_virtual_clock(work) is None and len(script.asks) < 20
 
 
-def test_an_option_is_worked_out_by_steps_alone() -> None:
-    script = Script("choice", {"steps": [steps("Yes"), steps("no"), steps("Yes.")] + [steps("yes")] * 7})
+def test_steps_decide_on_an_option_that_one_has_to_know() -> None:
+    options = [steps("Yes"), steps("no"), steps("Yes.")] + [steps("yes")] * 4
+    conclusion = conclude(Script("choice", {"program": ["fact"] * 3, "steps": options}), "high")
+    assert conclusion is not None and conclusion.answer == "yes" and conclusion.sample.method == "steps"
+
+
+def test_programs_and_steps_vote_on_an_option_that_can_be_computed() -> None:
+    programs = ["boxes = 3\nanswer = boxes == 3 and boxes < 2", 'answer = "Yes" if 1 > 2 else "No"', NO_PROGRAM]
+    options = [steps("yes"), steps("is: **No**, because"), steps("yes"), *[steps("no")] * 4]
+    script = Script("choice", {"program": programs, "steps": options})
     conclusion = conclude(script, "high")
-    assert conclusion is not None and conclusion.answer == "yes"
-    assert {method_of(ask) for ask in samples_of(script)} == {"steps"}
+    assert (
+        conclusion is not None
+        and conclusion.answer == "no"
+        and {method_of(ask) for ask in samples_of(script)}
+        == {
+            "program",
+            "steps",
+        }
+    )
+    low = conclude(Script("choice", {"program": programs[1:2] * 3}), "low")
+    assert low is not None and (low.answer, low.sample.method) == ("no", "program")
+
+
+@pytest.mark.parametrize(
+    ("message", "read"),
+    [
+        ("Is 5 > 3?\nOptions:\n- Yes\n- No\n\nEnd with a line `Answer: ` and the option.", "Is 5 > 3?"),
+        ("Is 5 > 3?\n\nAnswer with yes or no.", "Is 5 > 3?"),
+        ("Lea has 3.\n\nMax has 4. Who has more?", "Lea has 3.\n\nMax has 4. Who has more?"),
+        ("Who has more?\n\nIs it Lea?", "Who has more?\n\nIs it Lea?"),
+        ("Which is more?\n- 3\n- 4", "Which is more?\n- 3\n- 4"),
+        ("No", "No"),
+    ],
+)
+def test_programs_for_a_choice_are_written_for_the_question_alone(message: str, read: str) -> None:
+    script = Script("choice", {"program": ["fact"] * 3, "steps": [steps("yes")] * 2})
+    conclude(script, "low", [Message("user", message)])
+    assert {ask.messages[-1].content for ask in script.asks if method_of(ask) == "program"} == {f"Message: {read}"}
 
 
 @pytest.mark.parametrize(("kind", "effort"), [("number", "high"), ("number", "medium"), ("choice", "low")])
@@ -287,6 +321,9 @@ def test_times_are_compared_as_times() -> None:
         ("number", "It is 7 * 13.\n\nAnswer: No", "no"),
         ("choice", "Lea has more.\n\n**Answer:** Lea.", "lea"),
         ("choice", "Answer:\n`yes`\nbecause", "yes"),
+        ("choice", "So the answer is: Yes, you do.", "yes"),
+        ("choice", "The answer is:\n\n\\[ \\boxed{\\text{No}} \\]", "no"),
+        ("choice", "Answer: the island", "the island"),
         ("choice", "Lea has more.", ""),
     ],
 )
