@@ -255,7 +255,9 @@ def _likeliest_kind(told: Sequence[Mapping[Kind, float]]) -> Kind:
 
 
 def _program_answer(program: str) -> str:
-    """What a program computes; empty if it cannot be run."""
+    """What a program computes; empty if it cannot be run, or computes nothing: then it states a guess."""
+    if not any(sign in program for sign in ("+", "-", "*", "/", "%", "(", "<", ">", "==")):
+        return ""
     now = local_time()
     try:
         answers = run_program(program, now, {}).answers

@@ -88,7 +88,7 @@ def conclude(script: Script, effort: ReasoningEffort, messages: Sequence[Message
 
 
 def program(value: int) -> str:
-    return f"count = {value}\nanswer = count"
+    return f"count = {value} * 1\nanswer = count"
 
 
 def steps(value: object) -> str:
@@ -107,6 +107,11 @@ def test_at_low_effort_programs_that_agree_decide() -> None:
 def test_steps_take_the_place_of_programs_that_cannot_be_run() -> None:
     conclusion = conclude(Script("number", {"program": [NO_PROGRAM] * 4, "steps": [steps("1,250.50")]}), "low")
     assert conclusion is not None and conclusion.answer == "1250.5" and conclusion.sample.method == "steps"
+
+
+def test_a_program_that_computes_nothing_is_a_guess_that_does_not_count() -> None:
+    conclusion = conclude(Script("number", {"program": ["count = 9\nanswer = count"] * 4, "steps": [steps(7)]}), "low")
+    assert conclusion is not None and (conclusion.answer, conclusion.samples) == ("7", 1)
 
 
 def test_at_medium_effort_the_majority_of_seven_samples_decides() -> None:
