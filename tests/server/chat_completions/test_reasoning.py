@@ -73,7 +73,8 @@ def test_samples_follow_their_grammars_on_the_engine(
 ) -> None:
     """With random weights the samples mean nothing, but all of them are generated, in one batch."""
     monkeypatch.setattr(reasoner, "KINDS", Lark(f'start: "{kind}"'))
-    monkeypatch.setattr(prompt, "EXAMPLES", "the capital")  # the others do not fit into the context
+    for examples in ("EXAMPLES", "CHOICE_EXAMPLES"):
+        monkeypatch.setattr(prompt, examples, "the capital")  # the others do not fit into the context
     monkeypatch.setattr(reasoner, "_MAX_TOKENS", {"program": 40, "steps": 40})  # random texts hardly ever end
     samples: list[Sample] = []
     make = reasoner.Reasoner._sample
@@ -86,7 +87,7 @@ def test_samples_follow_their_grammars_on_the_engine(
     answered = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4, reasoning_effort="high")
     assert answered.usage is not None and answered.usage.completion_tokens_details is not None
     assert (answered.usage.completion_tokens_details.reasoning_tokens or 0) > len(samples)
-    assert {sample.method for sample in samples} == ({"steps"} if kind == "choice" else {"program", "steps"})
+    assert {sample.method for sample in samples} == {"program", "steps"}
     for each in samples:
         assert not each.answer or each.method == "steps" or "answer = " in each.text
 
