@@ -56,6 +56,7 @@ class EndpointEvidence:
     async def predict(
         self,
         prompt: list[Message],
+        said: str,
         speculation: Speculation,
         audio_probability: asyncio.Future[float | None],
         *,
@@ -64,10 +65,11 @@ class EndpointEvidence:
         """Predict whether a turn is over.
 
         Args:
-            prompt: the conversation; its last message is what the user has said in this turn so far.
+            prompt: the conversation; its last message ends with what the user has said in this turn.
+            said: that; empty if it has no words.
             noisy: there is noise around the user.
         """
-        rules, text, text_probability = speculation.settings.rules, prompt[-1].content, None
+        rules, text, text_probability = speculation.settings.rules, prompt[-1].content if said else "", None
         pause = self._forms.pause_after(prompt) if text else None
         if pause is not None:
             return _dictation(pause, rules.timing)

@@ -272,6 +272,11 @@ def is_backchannel(text: str) -> bool:
     return len(words) <= _MAX_BACKCHANNEL_WORDS and all(word in _BACKCHANNELS for word in words)
 
 
+def is_unfinished(text: str) -> bool:
+    """Whether the form of a text shows that more follows ("turn off the", "um", "if it rains")."""
+    return _text_log_odds(text) < _UNFINISHED_FORM
+
+
 def _text_log_odds(text: str, answers_question: bool = False) -> float:
     """Log-odds by rules that the text is complete. Transcribers put a full stop after anything, so that it says little;
     a question mark, a comma and an ellipsis say more."""

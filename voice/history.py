@@ -12,6 +12,7 @@ from typing import Literal
 from agent.capture.commands import SILENCE
 from agent.tools.protocol import PENDING_OUTPUT
 from chat.types import Message, ToolCall
+from voice.continued_turns import UNHEARD_MS, is_continuation, joined
 from voice.speech_times import first_words
 
 Role = Literal["system", "user", "assistant"]
@@ -65,6 +66,8 @@ class Item:
         heard_ms: how much of the audio was played; None if all of it was.
         complete: whether the message is finished.
         note: what the language model reads of a message without text.
+        goes_on: whether the user began to say it so soon after the turn before that it belongs to that one, unless they
+            have heard something in between.
     """
 
     id: str
@@ -75,6 +78,12 @@ class Item:
     heard_ms: float | None = None
     complete: bool = False
     note: str = ""
+    goes_on: bool = False
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether it is what the user said."""
+        return self.role == "user" and self.spoken and bool(self.text)
 
     @property
     def audio_ms(self) -> float:
@@ -201,10 +210,14 @@ class History:
         """Whether it has audio of the assistant."""
         return any(isinstance(item, Item) and item.audio_ms > 0 for item in self._items)
 
-    def messages(self, instructions: str) -> list[Message]:
+    def messages(self, instructions: str, saying: Sequence[Item] = ()) -> list[Message]:
         """The prompt for the language model: the instructions, what each side said and the user heard, and the function
-        calls with their outputs."""
-        return [Message("system", instructions), *_messages(self._items)]
+        calls with their outputs.
+
+        Args:
+            saying: a turn that the user has not ended.
+        """
+        return [Message("system", instructions), *_messages([*self._items, *saying])]
 
     def _index(self, item_id: str) -> int:
         for index, item in enumerate(self._items):
@@ -214,10 +227,12 @@ class History:
 
 
 def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
-    """One message for each item, but an assistant message takes up the calls that follow it. Every complete call has an
-    output: where a message follows before its function has returned, that it is still running."""
+    """One message for each item, but an assistant message takes up the calls that follow it, and a turn what the user
+    said when they went on. Every complete call has an output: where a message follows before its function has returned,
+    that it is still running."""
     messages: list[Message] = []
     calls: dict[str, bool] = {}  # call id → whether it has an output yet
+    turn: int | None = None  # the message of a turn after which the user has heard nothing to react to
 
     def add_pending_outputs() -> None:
         for call_id in [call_id for call_id, answered in calls.items() if not answered]:
@@ -227,7 +242,7 @@ def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
     for item in items:
         match item:
             case FunctionCall() if item.complete and item.call_id not in calls:
-                calls[item.call_id] = False
+                calls[item.call_id], turn = False, None
                 call = ToolCall(item.call_id, item.name, item.arguments)
                 if not messages or messages[-1].role != "assistant":
                     messages.append(Message("assistant", ""))
@@ -238,7 +253,14 @@ def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
                 messages.append(Message("tool", item.text, tool_call_id=item.call_id))
             case Item() if text := item.heard_text.strip() or item.note:
                 add_pending_outputs()
+                if turn is not None and item.goes_on and is_continuation(text):
+                    messages[turn:] = [Message("user", joined(messages[turn].content, text))]
+                    continue
                 messages.append(Message(item.role, text))
+                if item.is_turn:
+                    turn = len(messages) - 1
+                elif item.heard_ms is None or item.heard_ms >= UNHEARD_MS:
+                    turn = None
     add_pending_outputs()
     return messages
 

@@ -28,6 +28,7 @@ from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
 from voice.context import SessionContext
+from voice.continued_turns import LONGEST_BREAK_MS
 from voice.endpoint_evidence import EndpointEvidence
 from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscriber
@@ -85,7 +86,7 @@ class VoiceSession:
         self.state, self._on_event, self._clock = TurnState(), on_event, clock
         self._resampler, self._input, self._band_restorer = InputResampler(), InputBuffer(), TelephoneBandRestorer()
         self._utterance: Utterance | None = None
-        self._echo, self._utterance_start_ms, self._item_id = EchoDetector(), 0, ""
+        self._echo, self._utterance_start_ms, self._item = EchoDetector(), 0, Item("", "user")
         self._tasks = BackgroundTasks()
         context = SessionContext(speech_models, self._emit, self._tasks.spawn, clock)
         self._interim = InterimTranscriber(context, self._on_interim_transcript, lambda: self._utterance)
@@ -93,7 +94,7 @@ class VoiceSession:
         self.check_capacity = self._transcripts.check_capacity
         self.wait_for_capacity = self._transcripts.wait_for_capacity
         self._speculation: Speculation | None = None
-        self._num_speculations = self._prefilled_words = 0
+        self._num_speculations = self._prefilled_words = self._turn_end_ms = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
         self.announce = self._unprompted.announce
         self._forms = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
@@ -153,7 +154,7 @@ class VoiceSession:
             self._apply(self._echo.suppress_echo(frame, self._input, self.settings.rules.threshold))
         if self.state.user is User.QUIET:
             self._input.keep_last(self.settings.rules.timing.prefix_ms + 1000)
-        self._interim.update(self._item_id, self.state, self.settings.rules.timing)
+        self._interim.update(self._item.id, self.state, self.settings.rules.timing)
 
     def _emit(self, event: events.SessionEvent) -> None:
         if isinstance(event, events.ResponseAudio):
@@ -258,11 +259,14 @@ class VoiceSession:
         self._out_of_band.close()
         await self._tasks.close()
 
-    def _prepare(self, *newest: Message) -> None:
+    def _prepare(self, saying: str = "") -> None:
         """Let the language model read ahead: the conversation, and what the user has said of the next turn."""
-        if not self.settings.read_ahead:
-            return
-        self._planner.prepare(self.settings.ask([*self.history.messages(self.settings.instructions), *newest]))
+        if self.settings.read_ahead:
+            self._planner.prepare(self.settings.ask(self._messages(self.settings, saying)))
+
+    def _messages(self, settings: SessionSettings, saying: str) -> list[Message]:
+        """The conversation, and what the user has said of the next turn."""
+        return self.history.messages(settings.instructions, [replace(self._item, text=saying)] if saying else [])
 
     @property
     def _responding(self) -> bool:
@@ -325,8 +329,8 @@ class VoiceSession:
         self._interim.begin_turn()
         self._endpoint_evidence.begin_turn(action.at_ms, over_response=self.state.assistant is Assistant.PAUSED)
         self._discard_speculation()
-        self._item_id = new_id("item")
-        self._emit(events.SpeechStarted(self._item_id, self._utterance_start_ms))
+        self._item = Item(new_id("item"), "user", goes_on=action.at_ms - self._turn_end_ms <= LONGEST_BREAK_MS)
+        self._emit(events.SpeechStarted(self._item.id, self._utterance_start_ms))
         if not self._responding:
             self._prepare()
 
@@ -354,9 +358,8 @@ class VoiceSession:
         speculation.metrics.stamp("transcript_final", self._clock())
         backchannel = self._is_backchannel(text)
         self._start_speculative_response(speculation, text)
-        prompt = [*self.history.messages(self.settings.instructions), Message("user", text)]
-        noisy = self._detector.is_noisy
-        prediction = await self._endpoint_evidence.predict(prompt, speculation, audio_probability, noisy=noisy)
+        prompt, noisy = self._messages(self.settings, text), self._detector.is_noisy
+        prediction = await self._endpoint_evidence.predict(prompt, text, speculation, audio_probability, noisy=noisy)
         speculation.metrics.end_probability = prediction.end_probability
         wait_ms = rules.timing.soft_end_ms if backchannel else prediction.wait_ms
         response_pending = speculation.response is not None
@@ -370,7 +373,7 @@ class VoiceSession:
         settings = speculation.settings
         if not text or speculation.response is not None or self._responding or not settings.rules.create_response:
             return
-        speculation.messages = [*self.history.messages(settings.instructions), Message("user", text)]
+        speculation.messages = self._messages(settings, text)
         speculation.response = self._playback.create(settings, speculation.metrics)
         speculation.response.generate(self._planner, speculation.messages, settings.deadline)
         self._tasks.spawn(self._report_ready(speculation, speculation.response))
@@ -419,7 +422,7 @@ class VoiceSession:
             start_ms = self._input.start_ms
             utterance = self._new_utterance()
             utterance.add(self._input.since(start_ms))
-            self._item_id = new_id("item")
+            self._item = Item(new_id("item"), "user")
         speculation = None if action.manual else self._speculation
         if speculation is not None:
             self._metrics = speculation.metrics
@@ -428,7 +431,7 @@ class VoiceSession:
             self._metrics = self._turn_metrics(action.at_ms)
         self._metrics.stamp("end_decided", self._clock())
         self._metrics.spoken_over_after_ms = self._endpoint_evidence.end_turn(action.at_ms)
-        item = Item(self._item_id, "user")
+        item, self._turn_end_ms = self._item, action.at_ms
         previous = self.history.add(item)
         if not action.manual:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
@@ -437,9 +440,8 @@ class VoiceSession:
         transcript = speculation.transcript if speculation else self._transcripts.start(utterance, end_ms - start_ms)
         self._utterance = None
         self._input.discard_before(end_ms)
-        seconds = (end_ms - start_ms) / 1000
+        seconds, on_text = (end_ms - start_ms) / 1000, partial(self._on_transcript, action)
         details = utterance if self.settings.word_details else None
-        on_text = partial(self._on_transcript, action)
         self._transcripts.finish(item, transcript, seconds, self._metrics, on_text, details)
 
     def _commit_silence(self, action: turn_actions.CommitSilence) -> None:
@@ -465,7 +467,7 @@ class VoiceSession:
         worthwhile = num_words >= self._prefilled_words + _MIN_PREFILL_WORDS
         if worthwhile and not self._responding and not self.state.speculating:
             self._prefilled_words = num_words
-            self._prepare(Message("user", text))
+            self._prepare(text)
 
     # Responses.
 

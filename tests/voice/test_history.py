@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.history import History, Item, Span, UnknownItem, item_bytes
+from voice.history import FunctionCall, History, Item, Span, UnknownItem, item_bytes
 
 
 def response(*clauses: tuple[str, float]) -> Item:
@@ -51,6 +51,39 @@ def test_unheard_responses_are_not_passed_to_the_model() -> None:
     history.add(response(("Hi there.", 800)))
     history.truncate("a", 0)
     assert [(m.role, m.content) for m in history.messages("Be kind.")] == [("system", "Be kind."), ("user", "Hello")]
+
+
+def said(number: int, text: str, *, goes_on: bool = True) -> Item:
+    return Item(f"user_{number}", "user", text, complete=True, goes_on=goes_on)
+
+
+@pytest.mark.parametrize(
+    ("first", "heard_ms", "then", "prompt"),
+    [
+        ("Turn off the.", 0, said(2, "Kitchen light."), ["Turn off the Kitchen light."]),
+        ("Set a timer for,", 350, said(2, "ten minutes."), ["Set a timer for, ten minutes."]),
+        ("I lost my wallet.", 0, said(2, "What should I do?"), ["I lost my wallet. What should I do?"]),
+        ("Set a timer.", 900, said(2, "For ten minutes."), ["Set a timer.", "Hello there,", "For ten minutes."]),
+        ("Set a timer.", 0, said(2, "Tell me a joke.", goes_on=False), ["Set a timer.", "Tell me a joke."]),
+        ("Tell me a story.", 350, said(2, "Stop."), ["Tell me a story.", "Hello", "Stop."]),
+        ("Tell me a story.", 350, said(2, "Mhm."), ["Tell me a story.", "Hello", "Mhm."]),
+        ("Tell me a story.", 0, Item("typed", "user", "A joke.", spoken=False), ["Tell me a story.", "A joke."]),
+    ],
+)
+def test_a_turn_that_goes_on_before_anything_was_heard_is_one_message(
+    first: str, heard_ms: float, then: Item, prompt: list[str]
+) -> None:
+    history = History([said(1, first), response(("Hello there, friend.", 1000))])
+    history.truncate("a", heard_ms)
+    assert [message.content for message in history.messages("", [then])[1:]] == prompt
+    history.add(then)
+    assert [message.content for message in history.messages("")[1:]] == prompt
+
+
+def test_a_turn_after_a_call_is_a_message_of_its_own() -> None:
+    history = History([said(1, "Set a timer."), FunctionCall("f", "call", "set_timer", "{}", complete=True)])
+    history.add(said(2, "For ten minutes."))
+    assert [message.role for message in history.messages("")] == ["system", "user", "assistant", "tool", "user"]
 
 
 def test_items_are_inserted_after_the_given_item() -> None:

@@ -80,7 +80,10 @@ def test_a_user_who_continues_after_a_pause_gets_one_response_to_both_parts() ->
     first, second = harness.events_of(events.ResponseDone)
     assert (first.status, second.status) == ("cancelled", "completed")
     assert not [e for e in harness.events_of(events.ResponseAudio) if e.response_id == first.response_id]
-    assert [m.role for m in harness.language_model.prompts[-1]] == ["system", "user", "user"]
+    question = "What is the capital of France?"
+    asked = [(m.role, m.content) for m in harness.language_model.prompts[-1]]
+    assert asked[1:] == [("user", f"{question} {question}")]  # one sentence, as it may be
+    assert len(harness.session.history.items) == 3  # but two messages of the client's conversation
 
 
 def test_sound_without_words_gets_no_response() -> None:
@@ -341,8 +344,8 @@ def test_words_that_are_still_transcribed_when_the_user_goes_on_are_not_lost() -
         await harness.ask_question(8.0)
 
     harness = run_session(scenario, QUICK_END)
-    assert len(harness.events_of(events.FinalTranscript)) == 2
-    assert len(users_words(harness)) == 2
+    first, second = harness.events_of(events.FinalTranscript)
+    assert users_words(harness) == [f"{first.text} {second.text}"]
 
 
 def test_a_commit_right_after_the_end_of_a_turn_is_another_turn() -> None:
@@ -448,3 +451,19 @@ def test_one_response_waits_at_a_time() -> None:
         await harness.hear(4.0, 0.0)
 
     assert len(run_session(scenario).events_of(events.ResponseDone)) == 1
+
+
+@pytest.mark.parametrize(("break_s", "together"), [(0.25, True), (3.0, False)])
+def test_what_the_user_says_as_the_response_begins_goes_on_with_the_turn(break_s: float, together: bool) -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.words, harness.language_model.seconds_per_word = [f" word{n}" for n in range(90)], 0.0
+        await harness.hear(1.0, 0.5)
+        while not harness.events_of(events.ResponseAudio):
+            await harness.hear(0.02, 0.0)
+        await harness.hear(break_s - 0.2, 0.0)
+        harness.recognizer.text = "And of Spain?"
+        await harness.ask_question(4.0)
+
+    words = users_words(run_session(scenario))
+    question = "What is the capital of France?"
+    assert words == ([f"{question} And of Spain?"] if together else [question, "And of Spain?"])
