@@ -13,8 +13,8 @@ UNHEARD_MS = 400.0
 
 
 def is_continuation(text: str) -> bool:
-    """Whether the words of a turn may belong to the turn before, after which nothing was heard. What ends a response and
-    what listeners say stand alone."""
+    """Whether the words of a turn may belong to the turn before, after which nothing was heard. What ends a response
+    and what listeners say stand alone."""
     return not (endpointing.is_backchannel(text) or language("en").is_dismissal(text))
 
 
