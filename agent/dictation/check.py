@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from difflib import SequenceMatcher
 
+from agent.dictation.expectation import COUNTED
 from agent.words.english.numbers import digits_for_words, tokens
 
 _MAY_BE_ADDED = frozenset(["and"])
 """Joins the parts of an enumeration."""
 
-_FILLERS = frozenset(
-    "um uh er erm uhm hm hmm mm mmm ah oh well so okay ok like basically actually just kind of sort you know i mean "
+_SOUNDS = frozenset("um uh er erm uhm hm hmm mm mmm ah oh".split())
+"""Words that say nothing."""
+
+_FILLERS = _SOUNDS | frozenset(
+    "well so okay ok like basically actually just kind of sort you know i mean "
     "anyway really right literally yeah please comma period paragraph new line first second third fourth fifth "
     "firstly secondly thirdly number one two three four five 1 2 3 4 5 and then finally".split()
 )
@@ -36,6 +39,11 @@ _SURE_CUES = frozenset("sorry correction meant oops actually".split())
 _CUES_AT_PAUSES = frozenset(["no", "wait"])
 """What a number or a negation may be corrected after: two words, one, and one that begins a sentence or that a pause
 follows."""
+
+_MEANT = frozenset("right second first third fourth fifth".split())
+"""Of the fillers, those that mean something unless there is a pause beside them: "turn right"."""
+
+_NEGATIONS = frozenset("not never cannot nobody nothing none without neither nor".split())
 
 _REACH = 8
 """Words after a cue within which the right number stands, and from it to a negation that it corrects."""
@@ -63,31 +71,39 @@ def objection(raw: str, clean: str) -> str:
     written = _without_markers(clean)
     marked, kept = _words(_with_pauses(raw)), _words(written)
     said, cues = [word for word in marked if word not in (_SENTENCE, _PAUSE)], _cues(marked)
+    if not kept and not _SOUNDS.issuperset(said):
+        return "everything is missing"
     left = Counter(said)
     for word in kept:
         if left[word] > 0:
             left[word] -= 1
         elif word not in _MAY_BE_ADDED:
             return f"{word!r} was not said{' so often' if word in said else ''}"
+    lost = _lost(said, kept)
+    if lost is None:
+        return "the words are not in their order"
     corrects = not _CORRECTS.isdisjoint(said)
-    may_count_items = _FILLERS if written != clean else frozenset[str]()
-    lost_numbers = [
-        word
-        for place, word in enumerate(said)
-        if word[0].isdigit() and word not in may_count_items.union(kept) and not _is_corrected(said, place, cues)
-    ]
-    if lost_numbers:
-        return f"the number {lost_numbers[0]} is missing"
-    if negation := _lost_negation(said, kept, cues):
+    at_pause = _at_pauses(marked)
+    for place, word in enumerate(said):
+        if not lost[place]:
+            continue
+        counts_items = written != clean and _counts_items(said, place, at_pause)
+        if word[0].isdigit() and not (
+            counts_items or _is_corrected(said, place, cues) or _is_said_again(said, place, lost)
+        ):
+            return f"the number {word} is missing"
+        if word in _MEANT and not (written != clean or at_pause[place] or said[place] in _nearby(said, place, lost)):
+            return f"{word!r} is missing"
+    if negation := _lost_negation(said, lost, cues):
         return f"{negation!r} is missing"
-    right = [word for word in _corrected_to(said) if word not in _FILLERS | _LIGHT]
+    right = [word for word in _corrected_to(said, cues) if word not in _FILLERS | _LIGHT]
     missing = [word for word in right if word not in kept]
     if len(missing) > (1 - _KEPT_SHARE) * len(right) or any(word[0].isdigit() for word in missing):
         return f"the correction to {' '.join(right)!r} is missing"
     content = [word for word in said if word not in _FILLERS]
-    lost = [word for word in content if word not in kept]
-    if len(lost) > max(1, (_CORRECTED_SHARE if corrects else _LOST_SHARE) * len(content)):
-        return f"{len(lost)} of {len(content)} words are missing"
+    away = [word for word in content if word not in kept]
+    if len(away) > max(1, (_CORRECTED_SHARE if corrects else _LOST_SHARE) * len(content)):
+        return f"{len(away)} of {len(content)} words are missing"
     return ""
 
 
@@ -103,7 +119,7 @@ def _cues(marked: list[str]) -> list[int]:
         marked: the words with their pauses.
     """
     cues, place, before = list[int](), 0, _SENTENCE
-    for word, after in zip(marked, [*marked[1:], _SENTENCE], strict=True):
+    for word, after in zip(marked, [*marked, _SENTENCE][1:], strict=True):
         if word in (_SENTENCE, _PAUSE):
             before = word
             continue
@@ -112,6 +128,44 @@ def _cues(marked: list[str]) -> list[int]:
             cues.append(place)
         before, place = word, place + 1
     return cues
+
+
+def _lost(said: list[str], kept: list[str]) -> list[bool] | None:
+    """Which of the words that were said are not kept. Of words that were said again, the later ones are kept. None if
+    the kept ones are not in their order."""
+    lost, place = [True] * len(said), len(said)
+    for word in reversed(kept):
+        before = next((n for n in range(place - 1, -1, -1) if said[n] == word), None)
+        if before is not None:
+            place, lost[before] = before, False
+        elif word not in _MAY_BE_ADDED:
+            return None
+    return lost
+
+
+def _at_pauses(marked: list[str]) -> list[bool]:
+    """Whether there is a pause beside each word."""
+    pauses = (_SENTENCE, _PAUSE)
+    neighbours = zip([_SENTENCE, *marked], marked, [*marked, _SENTENCE][1:], strict=False)
+    return [before in pauses or after in pauses for before, word, after in neighbours if word not in pauses]
+
+
+def _counts_items(said: list[str], place: int, at_pause: list[bool]) -> bool:
+    """Whether the number at a place may number an item of a list: "number one", or "one" and a pause."""
+    return said[place] in _FILLERS and (said[place - 1] in COUNTED if place else False or at_pause[place])
+
+
+def _is_said_again(said: list[str], place: int, lost: list[bool]) -> bool:
+    """Whether a lost number is kept a few words later, beside the same word: "I need 5, I need 5 apples"."""
+    beside = {*said[max(0, place - 1) : place], *said[place + 1 : place + 2]}
+    again = [n for n in range(place + 2, min(len(said), place + _REACH)) if said[n] == said[place] and not lost[n]]
+    return any(not beside.isdisjoint((said[n - 1], *said[n + 1 : n + 2])) for n in again)
+
+
+def _nearby(said: list[str], place: int, lost: list[bool]) -> list[str]:
+    """What is kept of the words around a place."""
+    near = range(max(0, place - _REACH), min(len(said), place + _REACH))
+    return [said[n] for n in near if not lost[n]]
 
 
 def _is_corrected(said: list[str], place: int, cues: list[int]) -> bool:
@@ -129,13 +183,11 @@ def _runs(words: list[str]) -> int:
     return sum(number and not before for number, before in zip(are, [False, *are], strict=False))
 
 
-def _lost_negation(said: list[str], kept: list[str], cues: list[int]) -> str:
+def _lost_negation(said: list[str], lost: list[bool], cues: list[int]) -> str:
     """A negation that was left out, although it is not corrected or said again; empty if there is none."""
-    lost = [True] * len(said) + [False]
-    for start, _, length in SequenceMatcher(None, said, kept, autojunk=False).get_matching_blocks():
-        lost[start : start + length] = [False] * length
+    lost = [*lost, False]
     for place, word in enumerate(said):
-        negates = word in ("not", "never", "cannot") or word.endswith("n't")
+        negates = word in _NEGATIONS or word.endswith("n't") or (word == "no" and place not in cues)
         if negates and lost[place] and not _is_restated(said, place, lost, cues):
             return word
     return ""
@@ -154,9 +206,9 @@ def _is_restated(said: list[str], place: int, lost: list[bool], cues: list[int])
     return said[place] in following and said[start] == said[place + 1]
 
 
-def _corrected_to(said: list[str]) -> list[str]:
+def _corrected_to(said: list[str], cues: list[int]) -> list[str]:
     """What follows the last correction, up to what it says is wrong."""
-    cue = max((number for number, word in enumerate(said) if word in _CUES), default=len(said))
+    cue = max((*cues, *(number for number, word in enumerate(said) if word in _CUES)), default=len(said))
     after = said[cue + 1 :]
     return after[: after.index("not")] if "not" in after else after
 

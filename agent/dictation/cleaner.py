@@ -145,7 +145,7 @@ def without_hesitations(raw: str) -> str:
     """The text without sounds that are no words: a small model copies the rest in fewer steps."""
     kept = list[str]()
     for word in raw.split():
-        if plain_word(word) not in _HESITATIONS:
+        if plain_word(word) not in _HESITATIONS or sum(map(str.isupper, word)) > 1:  # "the ER"
             kept.append(word)
         elif word.endswith(SENTENCE_ENDS) and kept and not kept[-1].endswith(SENTENCE_ENDS):
             kept[-1] = kept[-1].rstrip(",") + word[-1]

@@ -17,7 +17,7 @@ _ORDINALS = tuple(
         strict=True,
     )
 )
-_COUNTED = ("number", "step", "point", "item")
+COUNTED = ("number", "step", "point", "item")
 """Words before "one" and "two" where these number an item."""
 
 _NEXT = frozenset("then next finally lastly last".split())
@@ -58,7 +58,8 @@ def _without_asides(words: Sequence[str]) -> list[str]:
 def _without_repetitions(words: Sequence[str]) -> list[str]:
     kept, place = list(words), 0
     while place < len(kept):
-        length = next((n for n in range(_REPEATED, 0, -1) if _is_repeated(kept[place : place + 2 * n])), 0)
+        longest = min(_REPEATED, (len(kept) - place) // 2)
+        length = next((n for n in range(longest, 0, -1) if _is_repeated(kept[place : place + 2 * n])), 0)
         if length:
             if kept[place][0].isupper():
                 kept[place + length] = _capital(kept[place + length])
@@ -106,7 +107,7 @@ def _marker_length(words: Sequence[str], count: int) -> int:
     """How many of these two words number an item, after `count` other ones; 0 if they do not."""
     first, second = (plain_word(word) for word in [*words, "", ""][:2])
     ordinal, adverb, *numbers = _ORDINALS[count]
-    pairs = [(ordinal, "one"), (ordinal, "item"), *((counted, number) for counted in _COUNTED for number in numbers)]
+    pairs = [(ordinal, "one"), (ordinal, "item"), *((counted, number) for counted in COUNTED for number in numbers)]
     if (first, second) in pairs or (count and (first, second) in (("after", "that"), ("next", "item"))):
         return 2
     is_alone = first in (ordinal, adverb) or (count and first in _NEXT)

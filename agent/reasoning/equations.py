@@ -15,7 +15,8 @@ _EXPRESSION = f"{_DIGITS}.,() ${_OPERATORS}"
 """Characters of the left side of an equation."""
 
 _PLAIN: Mapping[str, str] = {
-    "\\times": "*", "\\cdot": "*", "\\div": "/", "\\$": "$", "×": "*", "·": "*", "÷": "/", "−": "-",
+    "\\times": "*", "\\cdot": "*", "\\div": "/", "\\$": "$", "×": "*", "·": "*", "÷": "/", "−": "-", "⋅": "*", "∗": "*",
+    "∕": "/",
 }  # fmt: skip
 """Operators and signs in other notations."""
 
@@ -23,10 +24,19 @@ _NEUTRAL_WORDS = frozenset("is are was were be so then get gets have has had".sp
 """Words before an expression. After another one it may be a part of something else: "10% of 200 + 50"."""
 
 _GOES_ON = (
-    "(", ":", "^", "!", "%", "\\%", "x ", "percent", "dozen", "hundred", "thousand", "million", "billion",
+    "(", ":", "^", "!", "%", "\\%", "x ", "percent", "per cent", "dozen", "hundred", "thousand", "million", "billion",
     *_OPERATORS, *_PLAIN,
 )  # fmt: skip
 """What follows a number that is not all of the right side."""
+
+_NEUTRAL_ENDS = ",.;:?!=\n$€£([\"'“”‘’>•→⇒"
+"""Characters before an expression that do not belong to it."""
+
+_FACTORS = frozenset([7, 12, 24, 52, 60, 100, 168, 365, 1000, 1440, 3600])
+"""Of units: 60 + 60 is 2, if these are hours."""
+
+_SMALL, _TINY = Fraction(1, 1000), Fraction(1, 10**12)
+"""Numbers below these are written with all their decimals, or as a power of ten."""
 
 _MAX_LEFT, _MAX_RIGHT = 120, 40
 """Characters of an equation that are looked at, and those from its `=` to what follows its right side, at most."""
@@ -44,7 +54,8 @@ def corrected(text: str, start: int = 0) -> str | None:
     end = text.find("=", max(0, start - _MAX_RIGHT))
     while end >= 0:
         value, length = _left_side(text[:end]), _number_length(text, end + 1)
-        if value is not None and length and not _is_close(value, text[end + 1 : end + 1 + length]):
+        right = text[end + 1 : end + 1 + length]
+        if value is not None and length and not _is_close(value, right) and not _has_other_unit(value, right):
             return f"{text[: end + 1]} {written(value)}"
         end = text.find("=", end + 1)
     return None
@@ -65,6 +76,8 @@ def _left_side(text: str) -> Fraction | None:
             before, _, expression = expression.rpartition(separator)
     if _belongs_to(before, expression):
         return None
+    if re.search(r"\d,(?!\d{3}\b)|\d\.\d{3}\b", expression):  # "1,5" and "1.200" may be written as in other languages
+        return None
     expression = expression.strip(" $").replace("$", "").replace(",", "")
     if expression[:1] in _OPERATORS or not any(operator in expression for operator in _OPERATORS):
         return None
@@ -80,7 +93,9 @@ def _belongs_to(before: str, expression: str) -> bool:
     end = before.rstrip(" ")[-1:]
     if end.isalpha():
         return expression[:1] != " " or before.split()[-1].lower() not in _NEUTRAL_WORDS
-    return bool(end) and (end in f"%^_}}√|–\\{_OPERATORS}" or (end == ":" and expression[:1] != " "))
+    if end == ":":
+        return expression[:1] != " " or before.rstrip(" :")[-1:].isdigit()
+    return bool(end) and end not in _NEUTRAL_ENDS
 
 
 def _number_length(text: str, start: int) -> int:
@@ -108,7 +123,15 @@ def _is_close(value: Fraction, right: str) -> bool:
     return abs(value - said) < Fraction(1, 10**decimals)
 
 
+def _has_other_unit(value: Fraction, right: str) -> bool:
+    """Whether the right side may be the value in another unit, or as a time in the afternoon."""
+    said = Fraction(right.strip(" $").rstrip(".,").replace(",", ""))
+    return bool(said) and (value / said in _FACTORS or said in (value * 100, value - 12))
+
+
 def written(value: Fraction) -> str:
-    """A number as steps and votes write it: with two decimals at most, or four below one."""
+    """A number as steps and votes write it: with two decimals at most, or four below one, and more of a small one."""
+    if 0 < abs(value) < _SMALL:
+        return f"{float(value):.15f}".rstrip("0") if abs(value) > _TINY else str(float(value))
     number = rounded(value, 2 if abs(value) >= 1 else 4)
     return str(number) if number.denominator == 1 else str(float(number))

@@ -193,6 +193,11 @@ KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 
 _LIST_MARKS, _BARE_OPTIONS = " -*•().:", ("", "yes", "no", "true", "false", "options")
 
+_INSTRUCTS = frozenset(
+    "answer reply respond end think explain choose give only please finish write output return use state say".split()
+)
+"""First words of a paragraph that says how to answer."""
+
 _INSTRUCTION = "Think step by step. End with a line `Answer: ` and the {what} alone."
 
 
@@ -233,7 +238,8 @@ def _question(message: str) -> str:
     """A message without what only says how to answer: a last paragraph after the question, and the options yes and no.
     Programs for a choice would begin with names such as `yes`, and assign what the model guesses."""
     before, _, last = message.strip().rpartition("\n\n")
-    lines = (before if "?" in before and "?" not in last else message.strip()).split("\n")
+    only_says_how = last.split(" ")[0].strip(":").lower() in _INSTRUCTS and not any(map(str.isdigit, last))
+    lines = (before if "?" in before and only_says_how else message.strip()).split("\n")
     while len(lines) > 1 and lines[-1].strip(_LIST_MARKS).lower() in _BARE_OPTIONS:
         lines.pop()
     return "\n".join(lines)

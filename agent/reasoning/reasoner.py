@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import datetime
-from fractions import Fraction
 from statistics import mean
 
 from agent.language_model import LanguageModel
-from agent.program.evaluator import read_clock, run_program
-from agent.program.speech import answer, spoken_clock
-from agent.program.values import BadProgram, Clock, Value, local_time
+from agent.reasoning.answers import program_answer, steps_answer, vote
 from agent.reasoning.batch import batch
 from agent.reasoning.cost import Cost
-from agent.reasoning.equations import corrected, written
+from agent.reasoning.equations import corrected
 from agent.reasoning.prompt import (
     KIND_BIAS,
     KINDS,
@@ -39,11 +34,9 @@ from agent.reasoning.prompt import (
     prompt,
     sample_grammar,
 )
-from agent.words.language import language
 from chat.progress import LikelyToken
 from chat.types import Ask, Message
 
-_ENGLISH = language("en")
 _log = logging.getLogger("rejoinder.reasoning")
 
 _PROGRAM: tuple[Method, ...] = ("program",)
@@ -65,14 +58,6 @@ _CHOICE_ROUNDS: Mapping[ReasoningEffort, Sequence[Sequence[Method]]] = {
 """The same for a choice."""
 
 _MAX_TOKENS: dict[Method, int] = {"program": 160, "steps": 480}
-
-_VALUE = re.compile(
-    r"-?(?:\d{1,2}:\d\d(?: ?[ap]m\b)?|(?:\d{1,9} )?\d{1,9}/\d{1,9}|\d[\d,]*(?:\.\d+)?|\.\d+)", re.IGNORECASE
-)
-"""A number or a time, as language models write them: also "3/4", "1 1/2" and ".5"."""
-
-_OPENS, _CLOSES = " :*`\"'(\n", " .*`\"')\n"
-"""What is no part of an answer at its beginning and its end."""
 
 _MAX_CORRECTIONS = 4
 """Of one sample: with more wrong results it is worth nothing."""
@@ -221,7 +206,7 @@ class Reasoner:
                 break
             if until is None or (fixed := until(written, 0)) is None:
                 written = written.removeprefix(begin)
-                found = _program_answer(written) if method == "program" else _steps_answer(written, kind)
+                found = program_answer(written) if method == "program" else steps_answer(written, kind)
                 return Sample(method, found, written)
             text = fixed
         return Sample(method, "", "")
@@ -254,84 +239,9 @@ def _likeliest_kind(told: Sequence[Mapping[Kind, float]]) -> Kind:
     return max(KIND_BIAS, key=odds_of) if known else "text"
 
 
-def _program_answer(program: str) -> str:
-    """What a program computes; empty if it cannot be run, or computes nothing: then it states a guess."""
-    if not any(sign in program for sign in ("+", "-", "*", "/", "%", "(", "<", ">", "==")):
-        return ""
-    now = local_time()
-    try:
-        answers = run_program(program, now, {}).answers
-        return _written(answers[-1][0], now) if answers else ""
-    except BadProgram:
-        return ""
-
-
-def _steps_answer(steps: str, kind: Kind) -> str:
-    """What the steps end with, as `_written` writes it: what follows their last "answer", in any markup, or else their
-    last number. An answer of numbers that belong together is taken as it stands: "2 hours and 30 minutes"."""
-    _, named, last = steps.lower().rpartition("answer")
-    if named and kind == "number" and any(map(str.isdigit, last)):
-        line = _plain_numbers(next(line for line in last.split("\n") if any(map(str.isdigit, line))))
-        values: list[str] = _VALUE.findall(line)
-        is_joined = any(sign in line for sign in (" and ", "half", *"^*+"))
-        return line if not values or (is_joined and len(values) + ("half" in line) > 1) else _one_form(values[0], line)
-    if named:
-        return _chosen(last)
-    if kind == "choice":
-        return ""
-    values = _VALUE.findall(_plain_numbers(steps))
-    return _one_form(values[-1], values[-1]) if values else ""
-
-
-def _chosen(last: str) -> str:
-    """What was chosen, without markup and reasons: "is: **yes**, because …" is "yes"."""
-    plain = re.sub(r"\\(?:boxed|text[a-z]{0,2}|mathrm)\{|[{}$]|\\[()\[\]]", "", last)
-    line = plain.lstrip(_OPENS).removeprefix("is").lstrip(_OPENS).partition("\n")[0].rstrip(_CLOSES)
-    first = line.split(",")[0].split(" ")[0]
-    return first if first in ("yes", "no", "true", "false") else line
-
-
-def _plain_numbers(line: str) -> str:
-    """The result in a line, without markup: its fractions are a/b, and its large numbers are digits."""
-    line = line.strip().rstrip(" .*`").replace("−", "-").replace("{,}", ",")
-    line = re.sub(r"\\[dt]?frac\{(\d{1,9})\}\{(\d{1,9})\}", r" \1/\2", line)
-    line = re.sub(r"(?<=[a-z}])\^\{?[23]\b", "", line)  # of a unit
-    head, aside, _ = line.rpartition(" (")
-    if aside and line.endswith(")") and head[-1:] not in "=+-*/×":
-        line = head
-    result = line.rpartition("=")[2]
-    line = result if any(map(str.isdigit, result)) else line
-    line = re.sub(r"\d[\d.,]{0,9} [mbt](?:housand|illion)\b", lambda large: _ENGLISH.digits_for_words(large[0]), line)
-    return line.lstrip(_OPENS).rstrip(_CLOSES)
-
-
-def _one_form(value: str, otherwise: str) -> str:
-    """A value as `_written` writes it.
-
-    Args:
-        otherwise: what is returned if there is no such value.
-    """
-    negative, plain = value.startswith("-"), value.removeprefix("-").replace(",", "")
-    try:
-        read = read_clock(value) if ":" in value else sum(map(Fraction, plain.split()), Fraction())
-    except (BadProgram, ValueError, ZeroDivisionError):
-        return otherwise
-    return _written(-read if negative and isinstance(read, Fraction) else read, local_time())
-
-
-def _written(value: Value, now: datetime) -> str:
-    """A value in the one form in which samples are compared."""
-    match value:
-        case Fraction():
-            return written(value)
-        case Clock():
-            return spoken_clock(value).lower()
-    return answer(value, "", now).removeprefix("It's ").removeprefix("That's ").removesuffix(".").lower()
-
-
 def _is_decided(found: Sequence[Sample], left: int) -> bool:
     """Whether samples that are still being generated cannot change the majority, or hardly so."""
-    votes = [count for _, count in Counter(sample.answer for sample in found).most_common(2)]
+    votes = [count for _, count in Counter(vote(sample.answer) for sample in found).most_common(2)]
     if not votes or votes[0] < 2:
         return False
     lead = votes[0] - (votes[1] if len(votes) > 1 else 0)
@@ -339,9 +249,14 @@ def _is_decided(found: Sequence[Sample], left: int) -> bool:
 
 
 def _majority(found: Sequence[Sample], needed: int) -> Conclusion | None:
-    """What most samples say, if at least `needed` do; among equals, what was said first."""
-    votes = Counter(sample.answer for sample in found)
+    """What most samples say, if at least `needed` do, in the words of the steps if they say so; among equals, what was
+    said first."""
+    votes = Counter(vote(sample.answer) for sample in found)
     if not votes or (best := votes.most_common(1)[0])[1] < needed:
         return None
-    shortest = min((sample for sample in found if sample.answer == best[0]), key=lambda sample: len(sample.text))
-    return Conclusion(best[0], shortest, best[1], len(found))
+    voters = [sample for sample in found if vote(sample.answer) == best[0]]
+    forms = Counter(sample.answer for sample in voters if sample.method == "steps") or Counter(
+        sample.answer for sample in voters
+    )
+    shortest = min(voters, key=lambda sample: len(sample.text))
+    return Conclusion(forms.most_common(1)[0][0], shortest, best[1], len(found))

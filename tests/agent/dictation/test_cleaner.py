@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.dictation.check import objection
-from agent.dictation.cleaner import DictationCleaner, corrects_what_precedes
+from agent.dictation.cleaner import DictationCleaner, corrects_what_precedes, without_hesitations
 from agent.language_model import LanguageModel
 from tests.fakes import FakeLanguageModel
 
@@ -25,6 +25,12 @@ from tests.fakes import FakeLanguageModel
         ("I don't, I don't want it.", "I don't want it."),
         ("I do not, I did not see it.", "I did not see it."),
         ("Ask Ann. Not Ann, Bob.", "Ask Bob."),
+        ("I need 5, I need 5 apples.", "I need 5 apples."),
+        ("Let's meet on Monday, no, Tuesday.", "Let's meet on Tuesday."),
+        ("Number one, 2 lamps. Number two, 3 ropes.", "1. 2 lamps.\n2. 3 ropes."),
+        ("First, two lamps. Second, three ropes.", "1. Two lamps.\n2. Three ropes."),
+        ("We left, right, at nine.", "We left at nine."),
+        ("No, no, I can't come.", "No, I can't come."),
     ],
 )
 def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
@@ -53,6 +59,19 @@ def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
         ("Do not open it. Do not close it.", "Do open it. Do not close it.", "'not' is missing"),
         ("Do not open it. Sorry, Bob.", "Do open it. Sorry, Bob.", "'not' is missing"),
         ("We need eggs.", "1. We need eggs.", "'1' was not said"),
+        ("My number is 5 5 5 1 2 1 2.", "My number is 5 1 2.", "the number 5 is missing"),
+        ("We need 5 apples and 5 pears.", "We need 5 apples and pears.", "the number 5 is missing"),
+        ("2 plates for 7 people.", "7 plates for 2 people.", "the words are not in their order"),
+        ("Ask Ann to call Bob.", "Ask Bob to call Ann.", "the words are not in their order"),
+        ("First, two lamps. Second, three ropes.", "1. Lamps.\n2. Ropes.", "the number 2 is missing"),
+        ("We have no allergies.", "We have allergies.", "'no' is missing"),
+        ("Nobody is allergic.", "Is allergic.", "'nobody' is missing"),
+        ("Let's meet on Monday, no, Tuesday.", "Let's meet on Monday.", "the correction to 'tuesday' is missing"),
+        ("Ask Ann. No, ask Bob.", "Ask Ann.", "the correction to 'ask bob' is missing"),
+        ("Turn right at the church.", "Turn at the church.", "'right' is missing"),
+        ("Meet on the second floor.", "Meet on the floor.", "'second' is missing"),
+        ("Yes.", "", "everything is missing"),
+        ("%", "Percent.", "'percent' was not said"),
     ],
 )
 def test_what_was_not_said_or_is_lost_is_objected_to(raw: str, clean: str, why: str) -> None:
@@ -112,3 +131,13 @@ async def test_long_dictations_are_cleaned_up_in_parts_and_a_correction_stays_wi
 )
 def test_sentences_that_may_correct_the_one_before(raw: str, corrects: bool) -> None:
     assert corrects_what_precedes(raw) == corrects
+
+
+async def test_a_repetition_at_the_end_and_a_word_without_letters_are_cleaned_up() -> None:
+    clean = await cleaner("Bye.")[0].clean("Bye bye.")
+    assert (clean.text, clean.objection) == ("Bye.", "")
+    assert (await cleaner("%")[0].clean("%")).text == "%"
+
+
+def test_acronyms_are_no_hesitations() -> None:
+    assert without_hesitations("Um, take him to the ER, er, now.") == "take him to the ER, now."

@@ -65,6 +65,18 @@ def test_a_wrong_result_is_replaced(text: str, expected: str) -> None:
         "1 / 5 = 20% of it",
         "1000 * 1500 = 1.5 million of",
         f"{'5 + ' * 40}5 = 205 a",
+        "3 ⋅ 4 + 2 = 14 apples",
+        "12 ∕ 4 + 2 = 5 a",
+        "12 : 4 + 2 = 5 apples",
+        "10 — 3 + 2 = 9 a",
+        "∛8 + 2 = 4 a",
+        "1,5 * 2 = 3 liters",
+        "1.200 + 300 = 1.500 a",
+        "60 + 60 = 2 hours of",
+        "7 * 24 = 1 week a",
+        "25 * 4 = 1 dollar a",
+        "is 10 + 4 = 2 pm so",
+        "1 / 4 = 25 per cent of",
     ],
 )
 def test_what_is_right_unfinished_or_not_understood_stays(text: str) -> None:
