@@ -83,8 +83,9 @@ def _belong_together(line: str, values: Sequence[str]) -> bool:
     if len(values) + ("half" in line) < 2:
         return False
     joins = (" and ", "half", *"^*+")
-    of_units = r"\d ?(?!(?:of|for|in|per|at|to|or|is|from|on|with|by)\b)[a-z']+,? ?\d[\d.]* ?[a-z']"
-    return any(sign in line for sign in joins) or re.search(rf"{of_units}|\d:\d", line) is not None
+    if any(sign in line for sign in joins) or re.search(r"\d:\d", line):
+        return True
+    return bool(re.search(r"\d ?(?!(?:of|for|in|per|at|to|or|is|from|on|with|by)\b)[a-z']+,? ?\d[\d.]* ?[a-z']", line))
 
 
 def _chosen(last: str) -> str:
@@ -106,8 +107,7 @@ def _plain_numbers(line: str) -> str:
         line = head
     result = line.rpartition("=")[2]
     line = result if any(map(str.isdigit, result)) else line
-    large = r"\d[\d.,]{0,9} (?:thousand|[mb]illion)\b"
-    line = re.sub(large, lambda number: _ENGLISH.digits_for_words(number[0]), line)
+    line = re.sub(r"\d[\d.,]{0,9} (?:thousand|[mb]illion)\b", lambda large: _ENGLISH.digits_for_words(large[0]), line)
     return line.lstrip(_OPENS).rstrip(_CLOSES)
 
 
