@@ -48,6 +48,8 @@ let running = false; // there is a session, or one is wanted
 let talking = false; // the microphone is open
 let silentSince; // when the microphone was opened, until it hears something
 let phaseName = "off";
+let asking = false; // the browser asks for the microphone
+let configured = false; // the session of this connection is
 let held = false; // push-to-talk: the key or button is down
 let releaseTimer; // push-to-talk: audio is still sent until it fires, after the release
 let unanswered = false; // push-to-talk: a question was transcribed while the key was down again
@@ -74,6 +76,7 @@ function pushToTalk() {
 function phase(name = phaseName) {
   phaseName = name;
   drawSoon("phase", () => {
+    const name = asking ? "asking" : phaseName;
     $("phase").dataset.phase = name;
     const listening = microphone.muted ? "Muted" : PHASE_LABELS.listening;
     $("phase").textContent = name !== "listening" ? PHASE_LABELS[name] : talking ? listening : "Ready";
@@ -117,9 +120,8 @@ async function onUnplugged() {
 /** Open the microphone, and connect if that has not been done. */
 async function start() {
   notice();
-  $("start").disabled = true;
-  const before = phaseName;
-  phase("asking");
+  $("start").disabled = asking = true;
+  phase();
   try {
     await microphone.open($("microphone").value);
     await loudspeaker.open();
@@ -127,23 +129,19 @@ async function start() {
   } catch (error) {
     await microphone.close();
     if (!running) await loudspeaker.close();
-    phase(before);
     notice(`${error.message} ${OR_TYPE}`);
     return;
   } finally {
-    $("start").disabled = false;
+    $("start").disabled = asking = false;
+    phase();
   }
   talking = true;
   silentSince = performance.now();
   $("start").textContent = "Stop";
   $("mute").disabled = false;
   $("hold").hidden = !pushToTalk();
-  if (running) {
-    phase(before);
-    realtime.configure();
-  } else {
-    connect();
-  }
+  if (running) realtime.configure();
+  else connect();
   await listMicrophones();
 }
 
@@ -190,8 +188,10 @@ function respond() {
 async function stop() {
   running = talking = false;
   silentSince = undefined;
+  $("start").disabled = true;
   await Promise.all([endSession(), microphone.close()]);
   await loudspeaker.close();
+  $("start").disabled = false;
   $("start").textContent = "Start talking";
   $("mute").disabled = true;
   $("hold").hidden = true;
@@ -210,6 +210,8 @@ async function silence() {
   responding = unanswered = false;
   resetPushToTalk();
   for (const id of responses.keys()) transcript.remove(id);
+  responses.clear();
+  transcript.dropUnstable();
   for (const { itemId, heardMs } of await loudspeaker.clear()) transcript.truncateByTime(itemId, heardMs);
 }
 
@@ -232,7 +234,6 @@ async function stopPlayback() {
 function mute() {
   microphone.mute(!microphone.muted);
   $("mute").setAttribute("aria-pressed", String(microphone.muted));
-  $("mute").firstChild.textContent = microphone.muted ? "Unmute " : "Mute ";
   phase();
 }
 
@@ -297,10 +298,16 @@ const on = (type, handler) => realtime.addEventListener(type, ({ detail }) => ha
 const responses = new Map();
 const newResponse = (itemId) => ({ itemId, spoken: "", committed: "", draft: "", origin: "" });
 
-on("session.created", ({ session: { model } }) => showModel(model));
+on("session.created", ({ session: { model } }) => {
+  configured = false;
+  showModel(model);
+});
 on("session.updated", async () => {
-  notice();
-  phase("listening");
+  if (!configured) {
+    configured = true;
+    notice();
+    phase("listening");
+  }
   await sendTyped();
 });
 on("rejoinder.waiting", () => phase("waiting"));
@@ -312,7 +319,7 @@ on("rejoinder.transcript", ({ item_id, stable, unstable }) => {
 on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript: text }) => {
   if (text) {
     transcript.show(item_id, "user", text);
-    transcript.settle(`You: ${text}`);
+    transcript.settle(text, "user");
   } else transcript.remove(item_id);
   if (!pushToTalk()) return;
   unanswered ||= Boolean(text);
@@ -364,7 +371,7 @@ on("response.done", ({ response: { id, status, status_details, output } }) => {
     return;
   }
   transcript.show(response.itemId, "assistant", response.spoken.trim());
-  transcript.settle(`Rejoinder: ${response.spoken.trim()}`);
+  transcript.settle(response.spoken.trim(), "assistant");
 });
 on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, textOf(item)));
 on("rejoinder.remote", ({ model, host, leaves_machine: leaves, reason }) => {
@@ -412,7 +419,10 @@ const textOf = ({ content: [part] }) => part.transcript ?? part.text ?? "";
 
 // User actions.
 
-$("start").onclick = () => (talking ? stop() : start());
+$("start").onclick = () => {
+  if (!talking) start();
+  else stop().then(() => notice());
+};
 $("mute").onclick = mute;
 $("typing").onsubmit = (event) => {
   event.preventDefault(); // sent over the connection

@@ -101,7 +101,7 @@ export class Face {
     if (!globalThis.Highlight || (!word && !this.range) || this.range?.toString() === word?.word) return;
     this.range = undefined; // the word is over, or its text was drawn again
     CSS.highlights.delete("spoken");
-    const line = word && this.transcript.entries.get(itemId)?.element.firstChild;
+    const line = word && this.transcript.entries.get(itemId)?.line;
     if (!line) return;
     const parts = textNodes(line);
     const text = parts.map(({ data }) => data).join("");

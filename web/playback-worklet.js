@@ -10,7 +10,11 @@ class Playback extends AudioWorkletProcessor {
     this.read = 0; // samples played since the page was opened
     this.write = 0; // samples pushed
     this.fading = -1;
-    this.port.onmessage = ({ data }) => (data === "clear" ? this.clear() : this.push(data));
+    this.port.onmessage = ({ data }) => {
+      if (data === "clear") this.clear();
+      else if (data === "drop") this.finishClearing(); // nothing plays, so nothing can fade
+      else this.push(data);
+    };
   }
 
   push(pcm) {

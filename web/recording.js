@@ -70,7 +70,13 @@ export class Recording {
         notice(message ? `${message}. Connecting again…` : "The connection is lost. Connecting again…");
       }
     });
-    $("start").onclick = () => (this.context ? this.stop() : this.start());
+    $("start").onclick = () => {
+      if (!this.context) this.start();
+      else {
+        if (!this.realtime.open) notice(); // nothing is tried again
+        this.stop();
+      }
+    };
     if (!window.isSecureContext) notice(INSECURE_CONTEXT);
   }
 

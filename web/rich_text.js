@@ -1,65 +1,106 @@
 // The Markdown and TeX that language models write, as nodes: code, emphasis, headings, lists and simple formulas. What it
 // does not know stays as it was written. Texts become text nodes only, so no response can add HTML to the page.
 
-const FENCE = /```(?:[\w+#-]*\n)?/;
-const INLINE = /`([^`\n]+)`|\*\*(?=\S)(.+?)(?<=\S)\*\*|(?<![\w*])\*(?=[^\s*])([^*\n]+?)(?<=\S)\*(?![\w*])/;
-const ELEMENTS = ["code", "strong", "em"]; // of the groups of INLINE
-const FORMULA = /\\\((.+?)\\\)|\\\[(.+?)\\\]|\$\$(.+?)\$\$|(?<![\w$])\$([^$\n]*[\\^_{][^$\n]*)\$(?!\d)/gs;
-const COMMAND = /\\[a-zA-Z]{2,}|\\[%$,;! ]/g;
+const FENCE = /^[ \t]*(`{3,})([^`]*)$/;
+const CODE = /(?<!`)(`+)(?!`)(.{1,2000}?)(?<!`)\1(?!`)/g;
+const KEPT = /\uE000(\d+)\uE001/; // stands for the code of that number while the rest is read
+const EMPHASIS = /\*\*\*(?=\S)(.{1,1000}?)(?<=\S)\*\*\*|\*\*(?=\S)(.{1,1000}?)(?<=\S)\*\*|(?<![\w*])\*(?=[^\s*])([^*\n]{1,1000}?)(?<=\S)\*(?![\w*])/g;
+const EMPHASES = [["strong", "em"], ["strong"], ["em"]]; // of the groups of EMPHASIS
+const MAX_DEPTH = 3; // of emphasis within emphasis
+const FORMULA = /\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]|\$\$([^$]{1,500})\$\$|(?<![\w$\\])\$(?=[^\s$])([a-zA-Z]|[^$\n]{0,300}?[\\^_{][^$\n]{0,300}?)(?<=\S)\$(?![\w$])/gs;
+const COMMAND = /\\([a-zA-Z]+|[%$,;! {}])/g;
+const SUPERSCRIPTS = new Map([..."0123456789-n°"].map((character, n) => [character, "⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ°"[n]]));
 
-const SYMBOLS = {
-  times: "×", cdot: "·", div: "÷", pm: "±", approx: "≈", sim: "≈", neq: "≠", ne: "≠", leq: "≤", le: "≤", geq: "≥",
-  ge: "≥", pi: "π", degree: "°", circ: "°", infty: "∞", rightarrow: "→", to: "→", ldots: "…", dots: "…", quad: " ",
-  qquad: " ", left: "", right: "", displaystyle: "", ",": " ", ";": " ", "!": "", " ": " ", "%": "%", $: "$",
-};
-const SUPERSCRIPTS = { 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹", "-": "⁻", n: "ⁿ", "°": "°" };
+const SYMBOLS = new Map(Object.entries({
+  times: "×", cdot: "·", cdots: "⋯", div: "÷", pm: "±", mp: "∓", approx: "≈", sim: "∼", equiv: "≡", neq: "≠", ne: "≠", leq: "≤",
+  le: "≤", geq: "≥", ge: "≥", degree: "°", circ: "°", infty: "∞", to: "→", rightarrow: "→", leftarrow: "←", implies: "⇒",
+  Rightarrow: "⇒", iff: "⇔", ldots: "…", dots: "…", in: "∈", notin: "∉", subset: "⊂", cup: "∪", cap: "∩", sum: "∑",
+  prod: "∏", int: "∫", partial: "∂", nabla: "∇", forall: "∀", exists: "∃", angle: "∠", perp: "⊥", therefore: "∴",
+  quad: " ", qquad: " ", left: "", right: "", displaystyle: "", ",": " ", ";": " ", "!": "", " ": " ", "%": "%", $: "$",
+  "{": "{", "}": "}", alpha: "α", beta: "β", gamma: "γ", delta: "δ", epsilon: "ε", theta: "θ", lambda: "λ", mu: "μ",
+  pi: "π", rho: "ρ", sigma: "σ", tau: "τ", phi: "φ", omega: "ω", Delta: "Δ", Sigma: "Σ", Omega: "Ω", Pi: "Π",
+  ...Object.fromEntries(["sin", "cos", "tan", "log", "ln", "exp", "lim", "min", "max", "gcd", "mod"].map((name) => [name, name])),
+}));
 
 /** A text as nodes and strings, to replace the children of an element with `white-space: pre-wrap`. */
 export function richText(text) {
-  return text.split(FENCE).flatMap((part, number) => (
-    number % 2 ? [element("code", "block", part.trimEnd())] : lines(plainFormulas(part))));
+  const found = [];
+  let lines = [];
+  let fence; // of the code that is read
+  const flush = () => {
+    if (fence) found.push(element("code", "block", lines.join("\n")));
+    else if (lines.length) found.push(...prose(lines.join("\n")));
+    lines = [];
+  };
+  for (const line of text.split("\n")) {
+    const [, ticks, info] = FENCE.exec(line) ?? [];
+    if (ticks && (fence ? ticks.length >= fence.length && !info.trim() : true)) {
+      flush();
+      fence = fence ? undefined : ticks;
+    } else {
+      lines.push(line);
+    }
+  }
+  flush();
+  return found;
 }
 
-function lines(text) {
-  return text.split(/^(#{1,6} .*)$/m).flatMap((part, number) => (
-    number % 2 ? [element("strong", "", ...inline(part.replace(/^#+ +/, "")))]
-      : inline(part.replace(/^([ \t]*)[-*+] (?=\S)/gm, "$1• "))));
+function prose(text) {
+  const codes = [];
+  const withoutCode = text.replace(/[\uE000\uE001]/g, "").replace(CODE, (_, ticks, code) => `\uE000${codes.push(code) - 1}\uE001`);
+  const plain = plainFormulas(withoutCode).replace(/^([ \t]*)[-*+] +(?=\S)/gm, "$1• ");
+  return plain.split(/^(#{1,6} .*)$/m).flatMap((part, number) => (
+    number % 2 ? [element("strong", "", ...emphasized(part.replace(/^#+ +/, ""), codes))] : emphasized(part, codes)));
 }
 
-function inline(text) {
-  const found = INLINE.exec(text);
-  if (!found) return [text];
-  const group = found.findIndex((content, number) => number > 0 && content !== undefined);
-  const content = group === 1 ? [found[1]] : inline(found[group]);
-  const made = element(ELEMENTS[group - 1], "", ...content);
-  return [text.slice(0, found.index), made, ...inline(text.slice(found.index + found[0].length))];
+function emphasized(text, codes, depth = 0) {
+  if (depth === MAX_DEPTH) return withCodes(text, codes);
+  const found = [];
+  let end = 0;
+  for (const match of text.matchAll(EMPHASIS)) {
+    const group = match.findIndex((content, number) => number > 0 && content !== undefined);
+    const content = emphasized(match[group], codes, depth + 1);
+    const nested = EMPHASES[group - 1].reduceRight((inner, name) => [element(name, "", ...inner)], content);
+    found.push(...withCodes(text.slice(end, match.index), codes), ...nested);
+    end = match.index + match[0].length;
+  }
+  return [...found, ...withCodes(text.slice(end), codes)];
 }
 
-/** "\( 3 \times \frac{1}{2} \)" → "3 × 1/2" */
-export function plainFormulas(text) {
+function withCodes(text, codes) {
+  return text.split(KEPT).map((part, number) => (number % 2 ? element("code", "", codes[part]) : part));
+}
+
+/** "\( 3 \times \frac{1}{2} \)" → "3 × 1/2". A formula with a command that is not known stays as it is. */
+function plainFormulas(text) {
   if (!/[\\$]/.test(text)) return text;
-  return text.replace(FORMULA, (_, ...groups) => plainFormula(groups.slice(0, 4).find((group) => group !== undefined)));
+  return text.replace(FORMULA, (whole, inline, display, dollars, dollar) => {
+    if (dollars !== undefined && !/[\\^_{=]/.test(dollars)) return whole;
+    const plain = plainFormula(inline ?? display ?? dollars ?? dollar);
+    return plain.includes("\\") ? whole : plain;
+  });
 }
 
 function plainFormula(tex) {
-  let plain = tex.trim();
+  let plain = tex.trim().replace(/\\circ(?![a-zA-Z])/g, "°");
   for (let before; before !== plain;) { // what stands in braces first
     before = plain;
     plain = plain
-      .replace(/\\(?:boxed|text|textbf|mathrm|mathbf|mathit)\{([^{}]*)\}/g, "$1")
+      .replace(/\\(?:boxed|text|textbf|mathrm|mathbf|mathit|mathbb)\{([^{}]*)\}/g, "$1")
       .replace(/\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}/g, (_, over, under) => `${operand(over)}/${operand(under)}`)
-      .replace(/\\sqrt\{([^{}]*)\}/g, (_, root) => `√${operand(root)}`)
-      .replace(/\^\{([^{}]*)\}/g, (_, power) => superscript(power))
-      .replace(/_\{([^{}]*)\}/g, "_$1");
+      .replace(/\\sqrt(?:\[(\d)\])?\{([^{}]*)\}/g, (_, degree, root) => `${superscripts(degree ?? "")}√${operand(root)}`)
+      .replace(/\^\{([^{}]*)\}/g, (_, power) => superscripts(power) ?? `^${operand(power)}`)
+      .replace(/_\{([^{}]*)\}/g, (_, index) => `_${operand(index)}`);
   }
-  plain = plain.replace(COMMAND, (command) => SYMBOLS[command.slice(1)] ?? command);
-  return plain.replace(/\^([\dn°])/g, (_, power) => superscript(power)).replace(/ {2,}/g, " ").trim();
+  plain = plain.replace(COMMAND, (command, name) => SYMBOLS.get(name) ?? command);
+  return plain.replace(/\^([\dn°])/g, (_, power) => superscripts(power)).replace(/ {2,}/g, " ").trim();
 }
 
 const operand = (text) => (/^[\w.,√]*$/.test(text) ? text : `(${text})`);
 
-const superscript = (power) => ([...power].every((one) => one in SUPERSCRIPTS)
-  ? [...power].map((one) => SUPERSCRIPTS[one]).join("") : `^${operand(power.replace("\\circ", "°"))}`);
+/** undefined if a character has no superscript. */
+const superscripts = (text) => ([...text].every((one) => SUPERSCRIPTS.has(one))
+  ? [...text].map((one) => SUPERSCRIPTS.get(one)).join("") : undefined);
 
 function element(name, className, ...content) {
   const made = document.createElement(name);

@@ -137,7 +137,7 @@ export class Loudspeaker {
     if (!this.node) return [];
     await new Promise((resolve) => {
       this.clearResolvers.push(resolve);
-      this.node.port.postMessage("clear");
+      this.node.port.postMessage(this.context.state === "running" ? "clear" : "drop");
     });
     const unfinished = [];
     for (const [itemId, { start, end }] of this.items) {

@@ -1,10 +1,11 @@
 // The transcript of the conversation, with the latency of each turn below its response.
 
 import { drawSoon } from "./drawing.js";
-import { plainFormulas, richText } from "./rich_text.js";
+import { richText } from "./rich_text.js";
 
 const MAX_SETTLED = 5; // texts for screen readers, which read each once
 const SHORT_OUTPUT = 160; // characters of a call's output; longer ones are folded
+const NEAR_END = 40; // pixels: whoever has scrolled back by more is not taken to the end
 const WORDS_PER_SECOND = 2.7; // speaking rate of the voice, to estimate which words were heard
 
 /** Labels of the stages in `rejoinder.turn` events, and of `playing`, which the page adds. */
@@ -16,22 +17,34 @@ function stageLabel(name) {
   return STAGE_LABELS[name] ?? name.replaceAll("_", " ");
 }
 
+const SPEAKERS = { user: "You: ", assistant: "Rejoinder: " };
+
+/** What a side said: only the assistant writes Markdown. */
+const contents = (role, text) => (role === "assistant" ? richText(text) : [text]);
+
 export class Transcript {
   /** `empty` is shown until there is something in `list`; `settled` is what screen readers read out. */
   constructor(list, empty, settled) {
     Object.assign(this, { list, empty, settled });
-    this.entries = new Map(); // item id → { role, text, unstable, element }
+    this.entries = new Map(); // item id → { role, text, unstable, element, line }
     this.calls = new Map(); // item id of a function call → element
     this.changed = new Set(); // entries that are not drawn yet
+    this.follows = true; // what is new is scrolled to
+    const box = list.parentElement;
+    box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END; });
   }
 
   entry(itemId, role) {
     let entry = this.entries.get(itemId);
     if (!entry) {
       const element = document.createElement("li");
+      const speaker = document.createElement("span");
+      const line = document.createElement("p");
       element.className = role;
-      element.append(document.createElement("p"));
-      entry = { role, text: "", unstable: "", element };
+      speaker.className = "unseen";
+      speaker.textContent = SPEAKERS[role];
+      element.append(speaker, line);
+      entry = { role, text: "", unstable: "", element, line };
       this.entries.set(itemId, entry);
     }
     return entry;
@@ -49,19 +62,21 @@ export class Transcript {
   showWaiting(itemId, text) {
     this.show(itemId, "user", "", text);
     this.entry(itemId, "user").waiting = true;
+    this.follows = true;
   }
 
   draw() {
-    for (const { role, text, unstable, origin, waiting, element } of this.changed) {
+    const changed = [...this.changed];
+    this.changed.clear();
+    for (const { role, text, unstable, origin, waiting, element, line } of changed) {
       if (!element.isConnected) this.append(element);
       const span = document.createElement("span");
       span.className = "unstable";
       span.textContent = unstable;
       span.title = origin ? `drafted: ${origin}` : "";
-      element.firstChild.replaceChildren(...(role === "assistant" ? richText(text) : [text]), span);
+      line.replaceChildren(...contents(role, text), span);
       element.classList.toggle("waiting", waiting);
     }
-    this.changed.clear();
     this.scroll();
   }
 
@@ -72,13 +87,13 @@ export class Transcript {
   }
 
   scroll() {
-    this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
+    if (this.follows) this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
-  /** Have screen readers read a text that will not change any more. */
-  settle(text) {
+  /** Have screen readers read what a side said, which will not change any more; without a side, a remark. */
+  settle(text, role) {
     const line = document.createElement("p");
-    line.textContent = plainFormulas(text);
+    line.append(SPEAKERS[role] ?? "", ...contents(role, text));
     this.settled.append(line);
     while (this.settled.children.length > MAX_SETTLED) this.settled.firstChild.remove();
   }
@@ -132,7 +147,7 @@ export class Transcript {
 
   /** Show the passages of documents that a response is based on: [{ title, location, text }]. */
   showSources(itemId, sources) {
-    const { element } = this.entry(itemId, "assistant");
+    const { element, line } = this.entry(itemId, "assistant");
     const box = folded("sources", [`From ${[...new Set(sources.map(({ title }) => title))].join(", ")}`]);
     for (const { location, text } of sources) {
       const quote = document.createElement("blockquote");
@@ -143,7 +158,7 @@ export class Transcript {
       box.append(quote);
     }
     element.querySelector(".sources")?.remove();
-    element.firstChild.after(box);
+    line.after(box);
   }
 
   /** Show a step of block diffusion: the text that it made final, and the rest of its blocks, masks included. */
@@ -173,7 +188,16 @@ export class Transcript {
     const entry = this.entries.get(itemId);
     if (!entry) return;
     this.show(itemId, entry.role, heardText);
-    entry.element.firstChild.classList.add("interrupted");
+    entry.line.classList.add("interrupted");
+  }
+
+  /** The connection has ended: words that were provisional, or drafted, will not become final. */
+  dropUnstable() {
+    for (const [itemId, { role, text, unstable, waiting }] of this.entries) {
+      if (!unstable || waiting) continue;
+      if (role === "user") this.remove(itemId);
+      else this.truncate(itemId, text);
+    }
   }
 
   /** The server's record of a message, after a connection that was lost: what was not heard of it is gone. */

@@ -190,7 +190,7 @@ async def test_a_question_is_answered_although_the_key_is_pressed_again_meanwhil
         await page.keyboard.down("Space")
         await script.gets(CLEAR, COMMIT, CLEAR)
         script.event(COMPLETED, item_id="u1", transcript="What time is it?")
-        await expect(page.locator("#talk .user")).to_have_text("What time is it?")
+        await expect(page.locator("#talk .user p")).to_have_text("What time is it?")
         await page.keyboard.up("Space")
         await script.gets(CLEAR, COMMIT, CLEAR, COMMIT)
         if second == "empty":

@@ -32,13 +32,13 @@ async def test_a_typed_question_is_answered_aloud_without_a_microphone(chromium:
             await expect(page.locator("#model")).to_have_text("Language model: tiny")
             await page.get_by_role("button", name=QUESTION).click()  # one of the examples
             await wait_for(page, "response.done")
-            await expect(page.locator("#talk .user")).to_have_text(QUESTION)
+            await expect(page.locator("#talk .user p")).to_have_text(QUESTION)
             await expect(page.locator("#talk .assistant p")).to_have_text("The capital of France is Paris.")
             assert await wait_for(page, "response.output_audio.delta")
             await expect(page.locator("#phase")).to_have_text("Ready")
             await type_message(page, "And of Spain?")  # m would mute, the space bar talk
             await wait_for(page, "response.done", 2)
-            await expect(page.locator("#talk .user").nth(1)).to_have_text("And of Spain?")
+            await expect(page.locator("#talk .user p").nth(1)).to_have_text("And of Spain?")
             await expect(page.locator("#empty")).to_be_hidden()
             await expect(page.locator("#settled p")).to_have_text(["Rejoinder: The capital of France is Paris."] * 2)
             assert await page.evaluate("sentBlocks.length") == 0
@@ -136,7 +136,7 @@ async def test_what_is_typed_without_a_connection_is_shown_and_waits(chromium: s
             stack.close()
             await expect(page.locator("#notice")).to_contain_text("connection to the server is lost")
             await type_message(page, "And of Spain?")
-            await expect(page.locator("#talk .user.waiting")).to_have_text("And of Spain?")
+            await expect(page.locator("#talk .user.waiting p")).to_have_text("And of Spain?")
             items = await page.evaluate("rejoinder.transcript.items()")
     assert "And of Spain?" not in str(items), "it would be sent twice"
 
@@ -153,7 +153,7 @@ async def test_the_page_says_that_the_server_requires_a_key(chromium: str) -> No
             await expect(page.locator("#starting")).to_be_hidden()
             await expect(page.locator("#model")).to_be_visible()
             await type_message(page, "Hello.")
-            await expect(page.locator("#talk .user")).to_have_text([QUESTION, "Hello."])  # nothing typed is lost
+            await expect(page.locator("#talk .user p")).to_have_text([QUESTION, "Hello."])  # nothing typed is lost
 
 
 @pytest.mark.parametrize("path", ["", "captions.html", "dictation.html"])
