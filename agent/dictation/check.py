@@ -83,16 +83,16 @@ def objection(raw: str, clean: str) -> str:
     if lost is None:
         return "the words are not in their order"
     corrects = not _CORRECTS.isdisjoint(said)
-    at_pause = _at_pauses(marked)
+    pauses = _pauses(marked)
     for place, word in enumerate(said):
         if not lost[place]:
             continue
-        counts_items = written != clean and _counts_items(said, place, at_pause)
+        counts_items = written != clean and _counts_items(said, place, pauses)
         if word[0].isdigit() and not (
             counts_items or _is_corrected(said, place, cues) or _is_said_again(said, place, lost)
         ):
             return f"the number {word} is missing"
-        if word in _MEANT and not (written != clean or at_pause[place] or said[place] in _nearby(said, place, lost)):
+        if word in _MEANT and not (written != clean or any(pauses[place]) or said[place] in _nearby(said, place, lost)):
             return f"{word!r} is missing"
     if negation := _lost_negation(said, lost, cues):
         return f"{negation!r} is missing"
@@ -143,16 +143,17 @@ def _lost(said: list[str], kept: list[str]) -> list[bool] | None:
     return lost
 
 
-def _at_pauses(marked: list[str]) -> list[bool]:
-    """Whether there is a pause beside each word."""
-    pauses = (_SENTENCE, _PAUSE)
+def _pauses(marked: list[str]) -> list[tuple[bool, bool]]:
+    """Whether there is a pause before and after each word."""
+    marks = (_SENTENCE, _PAUSE)
     neighbours = zip([_SENTENCE, *marked], marked, [*marked, _SENTENCE][1:], strict=False)
-    return [before in pauses or after in pauses for before, word, after in neighbours if word not in pauses]
+    return [(before in marks, after in marks) for before, word, after in neighbours if word not in marks]
 
 
-def _counts_items(said: list[str], place: int, at_pause: list[bool]) -> bool:
+def _counts_items(said: list[str], place: int, pauses: list[tuple[bool, bool]]) -> bool:
     """Whether the number at a place may number an item of a list: "number one", or "one" and a pause."""
-    return said[place] in _FILLERS and (said[place - 1] in COUNTED if place else False or at_pause[place])
+    _, pauses_after = pauses[place]
+    return said[place] in _FILLERS and (pauses_after or (place > 0 and said[place - 1] in COUNTED))
 
 
 def _is_said_again(said: list[str], place: int, lost: list[bool]) -> bool:

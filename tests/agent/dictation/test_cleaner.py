@@ -30,6 +30,8 @@ from tests.fakes import FakeLanguageModel
         ("Number one, 2 lamps. Number two, 3 ropes.", "1. 2 lamps.\n2. 3 ropes."),
         ("First, two lamps. Second, three ropes.", "1. Two lamps.\n2. Three ropes."),
         ("We left, right, at nine.", "We left at nine."),
+        ("First one, is it warm? Second one, is it dry?", "1. Is it warm?\n2. Is it dry?"),
+        ("My top 3 are, one, Ann, and two, Bob.", "My top 3 are:\n1. Ann\n2. Bob"),
         ("No, no, I can't come.", "No, I can't come."),
     ],
 )
