@@ -1,9 +1,10 @@
-"""Which questions of fact a model answers wrongly. It answers those of `facts.jsonl`, which say how a right answer is
+"""Which questions of fact a model answers wrongly. It answers those of `facts.jsonl.xz`, which say how a right answer is
 recognized; the request classifier learns from its states in their prompts which it does not know."""
 
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from model.engine.request_classifier import RequestKind
 ORIGIN = "fact"
 """Begins the origin of each request."""
 
-_FILE = Path(__file__).with_name("facts.jsonl")
+_FILE = Path(__file__).with_name("facts.jsonl.xz")
 
 _MAX_TOKENS = 40
 
@@ -45,7 +46,7 @@ class Fact:
 
 def read_facts() -> list[Fact]:
     """All questions, in the order of the file."""
-    lines = _FILE.read_text(encoding="utf-8").splitlines()
+    lines = lzma.decompress(_FILE.read_bytes()).decode().splitlines()
     return [Fact(one["ask"], tuple(one["accept"])) for one in map(json.loads, lines)]
 
 

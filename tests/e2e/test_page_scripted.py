@@ -263,6 +263,86 @@ async def test_an_alarm_shows_its_minute_although_the_clocks_differ(chromium: st
         await expect(page.locator("#alarms li")).to_contain_text(expected)
 
 
+def answer(script: Script, number: int, text: str, *, done: bool = True) -> None:
+    """A response of the server, in writing."""
+    response = {"response_id": f"r{number}"}
+    script.event("response.created", response={"id": f"r{number}"})
+    script.event("response.output_item.added", **response, item={"id": f"item_{number}", "type": "message"})
+    script.event("response.output_text.delta", **response, delta=text)
+    if done:
+        script.event("response.done", response={"id": f"r{number}", "status": "completed", "output": []})
+
+
+async def test_whoever_scrolls_back_stays_there_until_they_write(chromium: str) -> None:
+    async with scripted(chromium) as (page, script):
+        await type_message(page, "Hello")
+        await script.connection(1)
+        await script.begin("s1")
+        for number in range(20):
+            answer(script, number, "A long answer. " * 10)
+        await expect(page.locator("#talk .assistant")).to_have_count(20)
+        box = page.locator(".conversation")
+        await page.wait_for_function("document.querySelector('.conversation').scrollTop > 500")
+        await box.evaluate("(box) => box.scrollTo(0, 100)")
+        await asyncio.sleep(0.3)
+        answer(script, 20, "Another one.")
+        await expect(page.locator("#talk .assistant")).to_have_count(21)
+        await asyncio.sleep(0.3)
+        assert await box.evaluate("(box) => box.scrollTop") == 100
+        await type_message(page, "And now?")
+        await page.wait_for_function("document.querySelector('.conversation').scrollTop > 500")
+
+
+async def test_two_clicks_on_stop_end_the_session_once(chromium: str) -> None:
+    async with scripted(chromium) as (page, script):
+        await talk(page, script)
+        await page.locator("#start").dblclick()
+        await expect(page.locator("#start")).to_have_text("Start talking")
+        await expect(page.locator("#start")).to_be_enabled()
+        await expect(page.locator("#phase")).to_have_text("Not started")
+        await expect(page.locator("#notice")).to_be_hidden()
+        assert len(script.sockets) == 1
+
+
+async def test_what_is_typed_is_sent_and_stop_stops_although_no_sound_can_be_played(chromium: str) -> None:
+    async with scripted(chromium) as (page, script):
+        await talk(page, script)
+        await page.evaluate("""async () => {
+            rejoinder.loudspeaker.play("item", new Int16Array(48000).fill(100));
+            await rejoinder.loudspeaker.context.suspend();
+        }""")
+        await type_message(page, "Hello")
+        await wait_until(lambda: RESPOND in script.types)
+        await page.click("#start")
+        await expect(page.locator("#phase")).to_have_text("Not started")
+
+
+async def test_words_that_are_not_final_go_with_the_connection(chromium: str) -> None:
+    async with scripted(chromium) as (page, script):
+        await talk(page, script)
+        answer(script, 1, "It is ", done=False)
+        script.event("rejoinder.draft", response_id="r1", committed="It is ", draft="noon.", denoised="",
+                     origin="diffusion", step=1)  # fmt: skip
+        script.event("rejoinder.transcript", item_id="u1", stable="What is", unstable="the")
+        await expect(page.locator("#talk .assistant p")).to_have_text("It is noon.")
+        await expect(page.locator("#talk .user p")).to_have_text("What is the")
+        await script.sockets[-1].close(code=1012)
+        await expect(page.locator("#talk .user")).to_have_count(0)
+        await expect(page.locator("#talk .assistant p.interrupted")).to_have_text("It is ")
+
+
+async def test_a_setting_that_changes_during_a_response_changes_neither_phase_nor_notice(chromium: str) -> None:
+    async with scripted(chromium) as (page, script):
+        await talk(page, script)
+        script.event("rejoinder.phase", phase="answering")
+        await expect(page.locator("#phase")).to_have_text("Responding")
+        script.event("error", error={"code": "other", "message": "Something is wrong."})
+        script.event("session.updated", session={"id": "s1"})
+        await asyncio.sleep(0.3)
+        await expect(page.locator("#phase")).to_have_text("Responding")
+        await expect(page.locator("#notice")).to_have_text("Something is wrong.")
+
+
 # The dictation and the captions.
 
 

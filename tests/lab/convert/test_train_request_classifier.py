@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -71,8 +72,8 @@ def test_what_a_model_answers_wrongly_is_what_it_is_unsure_of(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = [{"ask": "the capital of France", "accept": ["."]}, {"ask": "hello to you", "accept": ["^Never$"]}]
-    (tmp_path / "facts.jsonl").write_text("\n".join(map(json.dumps, facts)))
-    monkeypatch.setattr(known_facts, "_FILE", tmp_path / "facts.jsonl")
+    (tmp_path / "facts.xz").write_bytes(lzma.compress("\n".join(map(json.dumps, facts)).encode()))
+    monkeypatch.setattr(known_facts, "_FILE", tmp_path / "facts.xz")
     requests = known_facts.fact_requests(model, INSTRUCTIONS)
     assert [(one.messages[0].content, one.kind) for one in requests] == [
         ("the capital of France", "answerable"), ("hello to you", "unsure"),
