@@ -82,20 +82,12 @@ def objection(raw: str, clean: str) -> str:
     lost = _lost(said, kept)
     if lost is None:
         return "the words are not in their order"
+    has_items, pauses = written != clean, _pauses(marked)
+    if number := _lost_number(said, lost, cues, pauses if has_items else None):
+        return f"the number {number} is missing"
+    if word := ("" if has_items else _lost_meant(said, lost, pauses)) or _lost_negation(said, lost, cues):
+        return f"{word!r} is missing"
     corrects = not _CORRECTS.isdisjoint(said)
-    pauses = _pauses(marked)
-    for place, word in enumerate(said):
-        if not lost[place]:
-            continue
-        counts_items = written != clean and _counts_items(said, place, pauses)
-        if word[0].isdigit() and not (
-            counts_items or _is_corrected(said, place, cues) or _is_said_again(said, place, lost)
-        ):
-            return f"the number {word} is missing"
-        if word in _MEANT and not (written != clean or any(pauses[place]) or said[place] in _nearby(said, place, lost)):
-            return f"{word!r} is missing"
-    if negation := _lost_negation(said, lost, cues):
-        return f"{negation!r} is missing"
     right = [word for word in _corrected_to(said, cues) if word not in _FILLERS | _LIGHT]
     missing = [word for word in right if word not in kept]
     if len(missing) > (1 - _KEPT_SHARE) * len(right) or any(word[0].isdigit() for word in missing):
@@ -156,17 +148,35 @@ def _counts_items(said: list[str], place: int, pauses: list[tuple[bool, bool]]) 
     return said[place] in _FILLERS and (pauses_after or (place > 0 and said[place - 1] in COUNTED))
 
 
+def _lost_number(said: list[str], lost: list[bool], cues: list[int], pauses: list[tuple[bool, bool]] | None) -> str:
+    """A number that was left out, although it is not corrected or said again; empty if there is none.
+
+    Args:
+        pauses: if a list was written, whose numbers may be left out.
+    """
+    for place, word in enumerate(said):
+        if lost[place] and word[0].isdigit():
+            counts_items = pauses is not None and _counts_items(said, place, pauses)
+            if not (counts_items or _is_corrected(said, place, cues) or _is_said_again(said, place, lost)):
+                return word
+    return ""
+
+
+def _lost_meant(said: list[str], lost: list[bool], pauses: list[tuple[bool, bool]]) -> str:
+    """A word such as "right" that was left out, although it is no filler here; empty if there is none."""
+    for place, word in enumerate(said):
+        if lost[place] and word in _MEANT and not any(pauses[place]):
+            near = range(max(0, place - _REACH), min(len(said), place + _REACH))
+            if all(lost[n] or said[n] != word for n in near):
+                return word
+    return ""
+
+
 def _is_said_again(said: list[str], place: int, lost: list[bool]) -> bool:
     """Whether a lost number is kept a few words later, beside the same word: "I need 5, I need 5 apples"."""
     beside = {*said[max(0, place - 1) : place], *said[place + 1 : place + 2]}
     again = [n for n in range(place + 2, min(len(said), place + _REACH)) if said[n] == said[place] and not lost[n]]
     return any(not beside.isdisjoint((said[n - 1], *said[n + 1 : n + 2])) for n in again)
-
-
-def _nearby(said: list[str], place: int, lost: list[bool]) -> list[str]:
-    """What is kept of the words around a place."""
-    near = range(max(0, place - _REACH), min(len(said), place + _REACH))
-    return [said[n] for n in near if not lost[n]]
 
 
 def _is_corrected(said: list[str], place: int, cues: list[int]) -> bool:

@@ -1,5 +1,5 @@
-"""Which questions of fact a model answers wrongly. It answers those of `facts.jsonl.xz`, which say how a right answer is
-recognized; the request classifier learns from its states in their prompts which it does not know."""
+"""Which questions of fact a model answers wrongly. It answers those of `facts.jsonl.xz`, which say how a right answer
+is recognized; the request classifier learns from its states in their prompts which it does not know."""
 
 from __future__ import annotations
 
