@@ -69,17 +69,17 @@ class EndpointEvidence:
             said: that; empty if it has no words.
             noisy: there is noise around the user.
         """
-        rules, text, text_probability = speculation.settings.rules, prompt[-1].content if said else "", None
-        pause = self._forms.pause_after(prompt) if text else None
+        rules, text_probability = speculation.settings.rules, None
+        pause = self._forms.pause_after(prompt) if said else None
         if pause is not None:
             return _dictation(pause, rules.timing)
-        if text and not rules.silence_only and speculation.settings.read_ahead:
+        if said and not rules.silence_only and speculation.settings.read_ahead:
             if speculation.response is not None:
                 await speculation.response.requested.wait()  # so that both share a forward pass
-            text_probability = await self._judge_words(text)
+            text_probability = await self._judge_words(prompt[-1].content)
         before = prompt[-2] if len(prompt) > 1 else None
         return endpointing.predict_endpoint(
-            for_patterns(text, end=True),
+            for_patterns(said, end=True),
             rules.timing,
             text_probability=text_probability,
             audio_probability=await audio_probability,

@@ -249,7 +249,7 @@ def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
                 last = messages[-1]
                 messages[-1] = Message("assistant", last.content, (*last.tool_calls, call))
             case FunctionCallOutput() if item.call_id in calls:
-                calls[item.call_id] = True
+                calls[item.call_id], turn = True, None
                 messages.append(Message("tool", item.text, tool_call_id=item.call_id))
             case Item() if text := item.heard_text.strip() or item.note:
                 add_pending_outputs()

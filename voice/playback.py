@@ -158,7 +158,7 @@ class Playback:
         """Resume the paused response."""
         response = self._response
         assert response is not None
-        if self._heard:
+        if self._heard and response.item.heard_ms is None:  # nor has the client said otherwise
             self._report_done_after(0)
             return
         assert self._report_start is not None, "it was started"

@@ -79,13 +79,13 @@ def objection(raw: str, clean: str) -> str:
             left[word] -= 1
         elif word not in _MAY_BE_ADDED:
             return f"{word!r} was not said{' so often' if word in said else ''}"
-    lost = _lost(said, kept)
+    lost = _lost(said, kept) or _lost(said, [word for word in kept if word not in _MAY_BE_ADDED])
     if lost is None:
         return "the words are not in their order"
     has_items, pauses = written != clean, _pauses(marked)
-    if number := _lost_number(said, lost, cues, pauses if has_items else None):
+    if number := _lost_number(said, lost, cues, pauses, has_items=has_items):
         return f"the number {number} is missing"
-    if word := ("" if has_items else _lost_meant(said, lost, pauses)) or _lost_negation(said, lost, cues):
+    if word := ("" if has_items else _lost_meant(said, lost, pauses)) or _lost_negation(said, lost, cues, pauses):
         return f"{word!r} is missing"
     corrects = not _CORRECTS.isdisjoint(said)
     right = [word for word in _corrected_to(said, cues) if word not in _FILLERS | _LIGHT]
@@ -148,16 +148,18 @@ def _counts_items(said: list[str], place: int, pauses: list[tuple[bool, bool]]) 
     return said[place] in _FILLERS and (pauses_after or (place > 0 and said[place - 1] in COUNTED))
 
 
-def _lost_number(said: list[str], lost: list[bool], cues: list[int], pauses: list[tuple[bool, bool]] | None) -> str:
+def _lost_number(
+    said: list[str], lost: list[bool], cues: list[int], pauses: list[tuple[bool, bool]], *, has_items: bool
+) -> str:
     """A number that was left out, although it is not corrected or said again; empty if there is none.
 
     Args:
-        pauses: if a list was written, whose numbers may be left out.
+        has_items: a list was written, whose numbers may be left out.
     """
     for place, word in enumerate(said):
         if lost[place] and word[0].isdigit():
-            counts_items = pauses is not None and _counts_items(said, place, pauses)
-            if not (counts_items or _is_corrected(said, place, cues) or _is_said_again(said, place, lost)):
+            counts_items = has_items and _counts_items(said, place, pauses)
+            if not (counts_items or _is_corrected(said, place, cues) or _is_said_again(said, place, lost, pauses)):
                 return word
     return ""
 
@@ -165,15 +167,20 @@ def _lost_number(said: list[str], lost: list[bool], cues: list[int], pauses: lis
 def _lost_meant(said: list[str], lost: list[bool], pauses: list[tuple[bool, bool]]) -> str:
     """A word such as "right" that was left out, although it is no filler here; empty if there is none."""
     for place, word in enumerate(said):
-        if lost[place] and word in _MEANT and not any(pauses[place]):
+        beside = (*said[max(0, place - 1) : place], *said[place + 1 : place + 2])
+        if lost[place] and word in _MEANT and not any(pauses[place]) and not _FILLERS.issuperset(beside):
             near = range(max(0, place - _REACH), min(len(said), place + _REACH))
             if all(lost[n] or said[n] != word for n in near):
                 return word
     return ""
 
 
-def _is_said_again(said: list[str], place: int, lost: list[bool]) -> bool:
-    """Whether a lost number is kept a few words later, beside the same word: "I need 5, I need 5 apples"."""
+def _is_said_again(said: list[str], place: int, lost: list[bool], pauses: list[tuple[bool, bool]]) -> bool:
+    """Whether a lost number is kept a few words later, beside the same word: "I need 5, I need 5 apples"; or at once,
+    and not as a digit among others: "I need 5, 5 apples"."""
+    follows = said[place + 1 : place + 3]
+    if pauses[place][1] and follows[:1] == [said[place]] and not lost[place + 1]:
+        return len(follows) < 2 or not follows[1][0].isdigit()
     beside = {*said[max(0, place - 1) : place], *said[place + 1 : place + 2]}
     again = [n for n in range(place + 2, min(len(said), place + _REACH)) if said[n] == said[place] and not lost[n]]
     return any(not beside.isdisjoint((said[n - 1], *said[n + 1 : n + 2])) for n in again)
@@ -194,11 +201,13 @@ def _runs(words: list[str]) -> int:
     return sum(number and not before for number, before in zip(are, [False, *are], strict=False))
 
 
-def _lost_negation(said: list[str], lost: list[bool], cues: list[int]) -> str:
+def _lost_negation(said: list[str], lost: list[bool], cues: list[int], pauses: list[tuple[bool, bool]]) -> str:
     """A negation that was left out, although it is not corrected or said again; empty if there is none."""
     lost = [*lost, False]
     for place, word in enumerate(said):
-        negates = word in _NEGATIONS or word.endswith("n't") or (word == "no" and place not in cues)
+        negates = (
+            word in _NEGATIONS or word.endswith("n't") or (word == "no" and place not in cues and not pauses[place][0])
+        )
         if negates and lost[place] and not _is_restated(said, place, lost, cues):
             return word
     return ""

@@ -322,13 +322,7 @@ def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
 
 
 def _comparable(given: Sequence[Value]) -> list[Any]:
-    """What values of one kind are compared by. Of two times of day whose halves of the day are not both known, the
-    second is the one that is nearer to the first. Raises BadProgram."""
-    match given:
-        case [Clock() as first, Clock() as second] if not (first.certain and second.certain):
-            half_day = 12 * 60
-            ahead = (second.minutes - first.minutes) % half_day
-            return [0, ahead if ahead <= half_day // 2 else ahead - half_day]
+    """What values of one kind are compared by. Raises BadProgram."""
     unit = next((value.unit for value in given if isinstance(value, Quantity)), "")
     zone = next((value.tzinfo for value in given if isinstance(value, datetime) and value.tzinfo), None)
     keys = [_key(value, unit, zone) for value in given]

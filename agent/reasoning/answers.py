@@ -92,9 +92,11 @@ def _chosen(last: str) -> str:
     """What was chosen, without markup and reasons: "is: **yes**, because …" is "yes"."""
     plain = re.sub(r"\\(?:boxed|text[a-z]{0,2}|mathrm)\{|[{}$*`]|\\[()\[\]]", "", last)
     line = re.sub(r"^is\b", "", plain.lstrip(_OPENS)).lstrip(_OPENS).partition("\n")[0].rstrip(_CLOSES)
-    if judged := re.match(r"(?:yes|no|true|false)\b", line):
-        return judged[0]
-    return re.split(r", |(?<=\w{3})\. | \(", line, maxsplit=1)[0]
+    if judged := re.match(
+        r"(yes|no|true|false)(?:$|[,;:!]|\.(?! ?\d)| (?:because|since|it|you|he|she|they|we|the)\b)", line
+    ):
+        return judged[1]
+    return re.split(r",? \(?(?:because|since|with|which|who|as) |(?<=\w{3})\. ", line, maxsplit=1)[0]
 
 
 def _plain_numbers(line: str) -> str:
@@ -139,7 +141,5 @@ def _written(value: Value, now: datetime) -> str:
 
 
 def vote(answer: str) -> str:
-    """What an answer is counted as: a true statement as yes, and a time of day without its half."""
-    if answer[:1].isdigit() and answer.endswith((" am", " pm")):
-        return answer[:-3]
+    """What an answer is counted as: a true statement as yes."""
     return {"true": "yes", "false": "no"}.get(answer, answer)

@@ -35,6 +35,11 @@ _NEUTRAL_ENDS = ",.;:?!=\n$€£([\"'“”‘’>•→⇒"
 _FACTORS = frozenset([7, 12, 24, 52, 60, 100, 168, 365, 1000, 1440, 3600])
 """Of units: 60 + 60 is 2, if these are hours."""
 
+_UNITS = frozenset(
+    "second minute hour day week month year dollar euro pound meter metre kilometer kilometre km m kg kilogram gram "
+    "liter litre feet foot ft yard inche inch mile".split()
+)
+
 _SMALL, _TINY = Fraction(1, 1000), Fraction(1, 10**12)
 """Numbers below these are written with all their decimals, or as a power of ten."""
 
@@ -54,8 +59,8 @@ def corrected(text: str, start: int = 0) -> str | None:
     end = text.find("=", max(0, start - _MAX_RIGHT))
     while end >= 0:
         value, length = _left_side(text[:end]), _number_length(text, end + 1)
-        right = text[end + 1 : end + 1 + length]
-        if value is not None and length and not _is_close(value, right) and not _has_other_unit(value, right):
+        right, after = text[end + 1 : end + 1 + length], text[end + 1 + length :][:_MAX_RIGHT]
+        if value is not None and length and not (_is_close(value, right) or _has_other_unit(value, right, after)):
             return f"{text[: end + 1]} {written(value)}"
         end = text.find("=", end + 1)
     return None
@@ -123,10 +128,12 @@ def _is_close(value: Fraction, right: str) -> bool:
     return abs(value - said) < Fraction(1, 10**decimals)
 
 
-def _has_other_unit(value: Fraction, right: str) -> bool:
-    """Whether the right side may be the value in another unit, or as a time in the afternoon."""
-    said = Fraction(right.strip(" $").rstrip(".,").replace(",", ""))
-    return bool(said) and (value / said in _FACTORS or said in (value * 100, value - 12))
+def _has_other_unit(value: Fraction, right: str, after: str) -> bool:
+    """Whether the right side may be the value in another unit, which follows, or as a time in the afternoon."""
+    said, unit = Fraction(right.strip(" $").rstrip(".,").replace(",", "")), after.lstrip(" ").partition(" ")[0].lower()
+    if unit.startswith(("pm", "p.m")):
+        return said == value - 12
+    return bool(said) and value / said in _FACTORS and unit.rstrip("s.,;:!?") in _UNITS
 
 
 def written(value: Fraction) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
@@ -191,7 +192,7 @@ _MAX_KIND_CHARACTERS = 2000
 KINDS = Lark("start: " + " | ".join(map(lark_string, get_args(Kind))))
 """The grammar of the word that says what an answer is."""
 
-_LIST_MARKS, _BARE_OPTIONS = " -*•().:", ("", "yes", "no", "true", "false", "options")
+_LIST_MARKS, _BARE_OPTIONS = " -*•().:", frozenset(["", "yes", "no", "true", "false", "options"])
 
 _INSTRUCTS = frozenset(
     "answer reply respond end think explain choose give only please finish write output return use state say".split()
@@ -238,7 +239,9 @@ def _question(message: str) -> str:
     """A message without what only says how to answer: a last paragraph after the question, and the options yes and no.
     Programs for a choice would begin with names such as `yes`, and assign what the model guesses."""
     before, _, last = message.strip().rpartition("\n\n")
-    only_says_how = last.split(" ")[0].strip(":").lower() in _INSTRUCTS and not any(map(str.isdigit, last))
+    words = re.findall(r"\w+", last.lower())
+    names_options = "or" in words and _BARE_OPTIONS.isdisjoint(words)
+    only_says_how = bool(words) and words[0] in _INSTRUCTS and not names_options and not any(map(str.isdigit, last))
     lines = (before if "?" in before and only_says_how else message.strip()).split("\n")
     while len(lines) > 1 and lines[-1].strip(_LIST_MARKS).lower() in _BARE_OPTIONS:
         lines.pop()

@@ -258,5 +258,6 @@ def _majority(found: Sequence[Sample], needed: int) -> Conclusion | None:
     forms = Counter(sample.answer for sample in voters if sample.method == "steps") or Counter(
         sample.answer for sample in voters
     )
-    shortest = min(voters, key=lambda sample: len(sample.text))
-    return Conclusion(forms.most_common(1)[0][0], shortest, best[1], len(found))
+    said = forms.most_common(1)[0][0]
+    shortest = min((sample for sample in voters if sample.answer == said), key=lambda sample: len(sample.text))
+    return Conclusion(said, shortest, best[1], len(found))

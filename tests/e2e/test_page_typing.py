@@ -103,12 +103,12 @@ async def test_lines_and_code_of_an_answer_are_shown_as_written(chromium: str) -
 
 
 RICH = """### Result
-It is **5 *small* apples**, `x = "<b>"`: \\( 3 \\times \\frac{1}{2} = \\boxed{1.5} \\), $x^2$, a*b*c, $5 and $6.
+It is **5 *small* apples**, `x = "<b>"`: \\( 3 \\times \\frac{1}{2} = \\boxed{1.5} \\), $x^2$, 2**3 = 8**1, $5 and $6.
 - one
 - two"""
 
 PLAIN = """Result
-It is 5 small apples, x = "<b>": 3 × 1/2 = 1.5, x², a*b*c, $5 and $6.
+It is 5 small apples, x = "<b>": 3 × 1/2 = 1.5, x², 2**3 = 8**1, $5 and $6.
 • one
 • two"""
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.history import FunctionCall, History, Item, Span, UnknownItem, item_bytes
+from voice.history import FunctionCall, FunctionCallOutput, History, Item, Span, UnknownItem, item_bytes
 
 
 def response(*clauses: tuple[str, float]) -> Item:
@@ -78,6 +78,15 @@ def test_a_turn_that_goes_on_before_anything_was_heard_is_one_message(
     assert [message.content for message in history.messages("", [then])[1:]] == prompt
     history.add(then)
     assert [message.content for message in history.messages("")[1:]] == prompt
+
+
+def test_an_output_that_comes_between_two_parts_of_a_turn_stays() -> None:
+    history = History([said(1, "Search the web."), FunctionCall("f", "call", "search", "{}", complete=True)])
+    history.add(said(2, "And what's the"))
+    history.add(FunctionCallOutput("o", "call", "Train at 9:40."))
+    history.add(said(3, "weather in Paris?"))
+    assert "Train at 9:40." in [message.content for message in history.messages("")]
+    assert history.messages("")[-1].content == "weather in Paris?"
 
 
 def test_a_turn_after_a_call_is_a_message_of_its_own() -> None:

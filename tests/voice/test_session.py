@@ -13,7 +13,7 @@ import pytest
 
 from agent.tools.protocol import Announcement
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
-from voice import events
+from voice import endpointing, events
 from voice.history import Item, new_id
 from voice.playback import SessionSettings
 from voice.response_request import RequestError, ResponseRequest
@@ -467,3 +467,28 @@ def test_what_the_user_says_as_the_response_begins_goes_on_with_the_turn(break_s
     words = users_words(run_session(scenario))
     question = "What is the capital of France?"
     assert words == ([f"{question} And of Spain?"] if together else [question, "And of Spain?"])
+
+
+def test_the_form_of_the_newest_part_decides_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms, words = list[str](), list[str]()
+    predict = endpointing.predict_endpoint
+
+    def predicted(text: str, *args: Any, **options: Any) -> endpointing.EndpointPrediction:
+        forms.append(text)
+        return predict(text, *args, **options)
+
+    async def scenario(harness: SessionHarness) -> None:
+        async def completion(text: str) -> float:
+            words.append(text)
+            return 0.9
+
+        harness.language_model.turn_completion = completion  # type: ignore[method-assign]
+        harness.language_model.seconds_per_word = 0.5
+        await harness.hear(1.0, 0.5)
+        await harness.hear(0.8, 0.0)
+        harness.recognizer.text = "It's 415."
+        await harness.ask_question(6.0)
+
+    monkeypatch.setattr(endpointing, "predict_endpoint", predicted)
+    run_session(scenario)
+    assert forms[-1] == "It's 415." and words[-1] == "What is the capital of France? It's 415."

@@ -33,6 +33,10 @@ from tests.fakes import FakeLanguageModel
         ("First one, is it warm? Second one, is it dry?", "1. Is it warm?\n2. Is it dry?"),
         ("My top 3 are, one, Ann, and two, Bob.", "My top 3 are:\n1. Ann\n2. Bob"),
         ("No, no, I can't come.", "No, I can't come."),
+        ("And then I need milk, eggs, bread.", "I need milk, eggs and bread."),
+        ("Let's meet on Tuesday, no Wednesday.", "Let's meet on Wednesday."),
+        ("We have 5, 5 apples.", "We have 5 apples."),
+        ("So yeah right so I think we should go.", "I think we should go."),
     ],
 )
 def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
@@ -73,6 +77,7 @@ def test_what_was_said_may_be_written_otherwise(raw: str, clean: str) -> None:
         ("Turn right at the church.", "Turn at the church.", "'right' is missing"),
         ("Meet on the second floor.", "Meet on the floor.", "'second' is missing"),
         ("Yes.", "", "everything is missing"),
+        ("The code is 5, 5 7.", "The code is 5 7.", "the number 5 is missing"),
         ("%", "Percent.", "'percent' was not said"),
     ],
 )

@@ -23,6 +23,8 @@ from agent.reasoning.equations import corrected
         ("\\[ 400 \\times (1 - 0.20) = 340 \\]", "\\[ 400 \\times (1 - 0.20) = 320"),
         ("\\[34 + 36 + 18 = 98\\]", "\\[34 + 36 + 18 = 88"),
         ("10 − 3 + 2 = 5 boxes", "10 − 3 + 2 = 9"),
+        ("340 + 60 = 388 pages.", "340 + 60 = 400"),
+        ("12 * 4 = 4 apples.", "12 * 4 = 48"),
         ("costs 3 dollars. 4 * 5 = 21 y", "costs 3 dollars. 4 * 5 = 20"),
     ],
 )

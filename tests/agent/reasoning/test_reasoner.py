@@ -218,6 +218,7 @@ def test_programs_and_steps_vote_on_an_option_that_can_be_computed() -> None:
         ("Who has more?\n\nIs it Lea?", "Who has more?\n\nIs it Lea?"),
         ("Which is more?\n- 3\n- 4", "Which is more?\n- 3\n- 4"),
         ("Who is older?\n\nLea was born in 1990, Max in 1985.", "Who is older?\n\nLea was born in 1990, Max in 1985."),
+        ("Who?\n\nAnswer with Ann or Bob.", "Who?\n\nAnswer with Ann or Bob."),
         ("Who?\n\nGive it to whoever has 3.", "Who?\n\nGive it to whoever has 3."),
         ("No", "No"),
     ],
