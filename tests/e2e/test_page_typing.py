@@ -98,6 +98,7 @@ async def test_lines_and_code_of_an_answer_are_shown_as_written(chromium: str) -
             await wait_for(page, "response.done")
             await expect(page.locator("#talk .assistant code")).to_have_text("def add(a, b):\n    return a + b")
             await expect(page.locator("#talk .assistant p")).to_contain_text("Done.")
+            await expect(page.locator("#talk .assistant .unstable")).to_be_empty()  # the last step is drawn
             shown = await page.locator("#talk .assistant p").inner_text()
     assert "```" not in shown and shown.splitlines()[0] == "Here it is:" and shown.endswith("Done.")
 
