@@ -36,10 +36,13 @@ class EndpointEvidence:
         self._turn_end_ms = 0
         self._spoken_over_after_ms: int | None = None
 
-    def begin_turn(self, at_ms: int, *, over_response: bool) -> None:
-        """A turn of the user begins, perhaps over a response. Times are on the audio clock."""
+    def begin_turn(self, at_ms: int, *, over_response: bool) -> int:
+        """A turn of the user begins, perhaps over a response. Times are on the audio clock. Returns how long after the
+        end of the turn before it, in ms."""
         self.pauses.begin_turn()
-        self._spoken_over_after_ms = at_ms - self._turn_end_ms if over_response else None
+        after_ms = at_ms - self._turn_end_ms
+        self._spoken_over_after_ms = after_ms if over_response else None
+        return after_ms
 
     def end_turn(self, at_ms: int) -> int | None:
         """A turn has ended. Returns, if it began over a response, how long after the end of the turn before it, in

@@ -94,7 +94,7 @@ class VoiceSession:
         self.check_capacity = self._transcripts.check_capacity
         self.wait_for_capacity = self._transcripts.wait_for_capacity
         self._speculation: Speculation | None = None
-        self._num_speculations = self._prefilled_words = self._turn_end_ms = 0
+        self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
         self.announce = self._unprompted.announce
         self._forms = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
@@ -327,9 +327,10 @@ class VoiceSession:
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
         self._interim.begin_turn()
-        self._endpoint_evidence.begin_turn(action.at_ms, over_response=self.state.assistant is Assistant.PAUSED)
+        paused = self.state.assistant is Assistant.PAUSED
+        after_ms = self._endpoint_evidence.begin_turn(action.at_ms, over_response=paused)
         self._discard_speculation()
-        self._item = Item(new_id("item"), "user", goes_on=action.at_ms - self._turn_end_ms <= LONGEST_BREAK_MS)
+        self._item = Item(new_id("item"), "user", goes_on=after_ms <= LONGEST_BREAK_MS)
         self._emit(events.SpeechStarted(self._item.id, self._utterance_start_ms))
         if not self._responding:
             self._prepare()
@@ -431,8 +432,7 @@ class VoiceSession:
             self._metrics = self._turn_metrics(action.at_ms)
         self._metrics.stamp("end_decided", self._clock())
         self._metrics.spoken_over_after_ms = self._endpoint_evidence.end_turn(action.at_ms)
-        item, self._turn_end_ms = self._item, action.at_ms
-        previous = self.history.add(item)
+        item, previous = self._item, self.history.add(self._item)
         if not action.manual:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
         self._emit(events.InputCommitted(item, previous))

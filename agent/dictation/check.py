@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from agent.dictation.expectation import COUNTED
+from agent.dictation.expectation import COUNTED, HESITATIONS
 from agent.words.english.numbers import digits_for_words, tokens
 
 _MAY_BE_ADDED = frozenset(["and"])
 """Joins the parts of an enumeration."""
 
-_SOUNDS = frozenset("um uh er erm uhm hm hmm mm mmm ah oh".split())
+_SOUNDS = HESITATIONS | frozenset(["mm", "mmm", "ah", "oh"])
 """Words that say nothing."""
 
 _FILLERS = _SOUNDS | frozenset(

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from agent.dictation.check import objection
-from agent.dictation.expectation import SENTENCE_ENDS, expected_text, plain_word
+from agent.dictation.expectation import HESITATIONS, SENTENCE_ENDS, expected_text, plain_word
 from agent.language_model import LanguageModel
 from chat.types import Ask, Message
 
@@ -30,8 +30,6 @@ _CORRECTIONS = frozenset(
     )
 )  # fmt: skip
 """How a sentence begins that may correct the one before it."""
-
-_HESITATIONS = frozenset("um uh er erm uhm hm hmm".split())
 
 _INSTRUCTIONS = (
     "You clean up dictated text. Remove fillers (um, uh, you know, like), repeated words and false starts. When the "
@@ -145,7 +143,7 @@ def without_hesitations(raw: str) -> str:
     """The text without sounds that are no words: a small model copies the rest in fewer steps."""
     kept = list[str]()
     for word in raw.split():
-        if plain_word(word) not in _HESITATIONS or sum(map(str.isupper, word)) > 1:  # "the ER"
+        if plain_word(word) not in HESITATIONS or sum(map(str.isupper, word)) > 1:  # "the ER"
             kept.append(word)
         elif word.endswith(SENTENCE_ENDS) and kept and not kept[-1].endswith(SENTENCE_ENDS):
             kept[-1] = kept[-1].rstrip(",") + word[-1]

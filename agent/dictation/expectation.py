@@ -28,6 +28,9 @@ _NO_PAUSE_AFTER = frozenset(
 )  # fmt: skip
 """Words after which a comma is left of a hesitation."""
 
+HESITATIONS = frozenset("um uh er erm uhm hm hmm".split())
+"""Sounds that are no words."""
+
 SENTENCE_ENDS = (".", "?", "!")
 
 _REPEATED = 4

@@ -14,8 +14,9 @@ start: BEGIN line{0,12} ending
 line: NAME " = " value "\n"
 ending: final ("\n" final){0,3}
 value: condition | sum | STRING " if " condition " else " STRING
-condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum
 """
+
+_CONDITION = r'condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum'
 
 _SUMS = r"""
 sum: product ((" + " | " - ") product){0,11}
@@ -68,13 +69,12 @@ def program_grammar(functions: Sequence[Tool], begin: str = "") -> Lark:
         rules += _call(f"call{number}", tool)
     statements = _STATEMENTS.strip().replace("BEGIN ", _beginning(begin))
     sums = _sums(*(f"{re.escape(tool.name)}.*" for tool in functions))
-    return Lark(f"{statements}\n{sums}\n{chr(10).join(rules)}\n")
+    return Lark(f"{statements}\n{_CONDITION}\n{sums}\n{chr(10).join(rules)}\n")
 
 
 _CHOICE = r"""
 choice: conditions | STRING (" if " conditions " else " STRING){1,3}
 conditions: condition ((" and " condition){0,3} | (" or " condition){1,3})
-condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum
 """
 
 
@@ -95,7 +95,7 @@ def choice_grammar(begin: str, declined: str) -> Lark:
         declined: what stands in place of both where there is nothing to compute.
     """
     decides = f"decides: {lark_string(begin)} {_computation('choice')}"
-    return Lark(f"start: decides | {lark_string(declined)}\n{decides}\n{_CHOICE.strip()}\n{_sums()}\n")
+    return Lark(f"start: decides | {lark_string(declined)}\n{decides}\n{_CHOICE.strip()}\n{_CONDITION}\n{_sums()}\n")
 
 
 def _computation(last: str) -> str:

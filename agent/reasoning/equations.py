@@ -117,7 +117,7 @@ def _number_length(text: str, start: int) -> int:
 
 
 def _is_close(value: Fraction, right: str) -> bool:
-    digits = right.strip(" $").rstrip(".,").replace(",", "")
+    digits = _digits(right)
     try:
         said = Fraction(digits)
     except ValueError:
@@ -128,9 +128,13 @@ def _is_close(value: Fraction, right: str) -> bool:
     return abs(value - said) < Fraction(1, 10**decimals)
 
 
+def _digits(right: str) -> str:
+    return right.strip(" $").rstrip(".,").replace(",", "")
+
+
 def _has_other_unit(value: Fraction, right: str, after: str) -> bool:
     """Whether the right side may be the value in another unit, which follows, or as a time in the afternoon."""
-    said, unit = Fraction(right.strip(" $").rstrip(".,").replace(",", "")), after.lstrip(" ").partition(" ")[0].lower()
+    said, unit = Fraction(_digits(right)), after.lstrip(" ").partition(" ")[0].lower()
     if unit.startswith(("pm", "p.m")):
         return said == value - 12
     return bool(said) and value / said in _FACTORS and unit.rstrip("s.,;:!?") in _UNITS
