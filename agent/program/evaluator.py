@@ -17,6 +17,7 @@ from agent.program import values
 from agent.program.places import zone_of
 from agent.program.units import convert
 from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+from agent.program.walk import MOVES, TURNS, Walk
 from agent.words.language import language
 
 _ENGLISH = language("en")
@@ -103,6 +104,7 @@ class _Run:
         self._now, self._functions = now, functions
         self._before = ""  # the statements before the one that is run
         self._assigned: dict[str, ast.expr] = {}
+        self._walk = Walk()
         self._names: dict[str, Value] = {
             "now": now, "today": now.date(), "this_year": Fraction(now.year), "pi": Fraction(math.pi),
         }  # fmt: skip
@@ -123,6 +125,10 @@ class _Run:
                 case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in self._functions:
                     calls.append(self._call(name, call))
                     continue
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[])) if name in TURNS:
+                    self._walk.turn(name)
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[length])) if name in MOVES:
+                    self._walk.move(name, _number([self._value(length)]))
                 case ast.Assign(targets=[ast.Name(id="answer")], value=expression) | ast.Expr(value=expression):
                     answers.append(self._answer(expression))
                 case ast.Assign(targets=[ast.Name(id=name)], value=expression) if name not in ("now", "today"):
@@ -200,6 +206,8 @@ class _Run:
 
     def _function(self, name: str, given: list[Value]) -> Value:
         match name, given:
+            case ("distance", []):
+                return _root(self._walk.squared_distance)
             case (_, [Fraction() as amount]) if name in _SECONDS:
                 return Duration(amount * _SECONDS[name])
             case (_, [Fraction() as amount]) if name in _MONTHS and (amount * _MONTHS[name]).denominator == 1:

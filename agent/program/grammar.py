@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.program.walk import MOVES, TURNS
 from chat.types import Lark, Tool, lark_string
 
 _STATEMENTS = r"""
@@ -16,7 +17,7 @@ ending: final ("\n" final){0,3}
 value: condition | sum | STRING " if " condition " else " STRING
 """
 
-_CONDITION = r'condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum'
+_CONDITION = r'condition: COMPARED (" > " | " < " | " >= " | " <= " | " == ") sum'
 
 _SUMS = r"""
 sum: product ((" + " | " - ") product){0,11}
@@ -69,12 +70,16 @@ def program_grammar(functions: Sequence[Tool], begin: str = "") -> Lark:
         rules += _call(f"call{number}", tool)
     statements = _STATEMENTS.strip().replace("BEGIN ", _beginning(begin))
     sums = _sums(*(f"{re.escape(tool.name)}.*" for tool in functions))
-    return Lark(f"{statements}\n{_CONDITION}\n{sums}\n{chr(10).join(rules)}\n")
+    return Lark(f"{statements}\n{_CONDITION.replace('COMPARED', 'sum')}\n{sums}\n{chr(10).join(rules)}\n")
 
 
 _CHOICE = r"""
 choice: conditions | STRING (" if " conditions " else " STRING){1,3}
 conditions: condition ((" and " condition){0,3} | (" or " condition){1,3})
+"""
+
+_MOVES = f"""
+move: ({" | ".join(map(lark_string, MOVES))}) "(" sum ")" | ({" | ".join(map(lark_string, TURNS))}) "()"
 """
 
 
@@ -94,12 +99,16 @@ def choice_grammar(begin: str, declined: str) -> Lark:
         begin: what comes before the program.
         declined: what stands in place of both where there is nothing to compute.
     """
-    decides = f"decides: {lark_string(begin)} {_computation('choice')}"
-    return Lark(f"start: decides | {lark_string(declined)}\n{decides}\n{_CHOICE.strip()}\n{_CONDITION}\n{_sums()}\n")
+    decides = f"decides: {lark_string(begin)} {_computation('choice', 'move')}"
+    condition = _CONDITION.replace("COMPARED", '(sum | "distance()")')
+    rules = (decides, _MOVES.strip(), _CHOICE.strip(), condition, _sums())
+    return Lark(f"start: decides | {lark_string(declined)}\n{chr(10).join(rules)}\n")
 
 
-def _computation(last: str) -> str:
-    return f'line{{0,20}} "answer = " {last}\nline: NAME " = " sum "\\n"'
+def _computation(last: str, *statements: str) -> str:
+    """The rules for up to 20 assignments and other statements, and a last line."""
+    lines = " | ".join(['NAME " = " sum', *statements])
+    return f'line{{0,20}} "answer = " {last}\nline: ({lines}) "\\n"'
 
 
 def _sums(*reserved: str) -> str:

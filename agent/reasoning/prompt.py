@@ -111,9 +111,33 @@ fact
 
 Message: A drone flies 20 m north, 5 m east, 12 m south, 5 m west and 8 m south. Is it above the place where it began?
 choice
-north = 20 - 12 - 8
-east = 5 - 5
-answer = north == 0 and east == 0
+north(20)
+east(5)
+south(12)
+west(5)
+south(8)
+answer = distance() == 0
+
+Message: Who is older, the Pope or the King of Spain?
+fact
+
+Message: Tom walks 3 blocks, turns left, walks 5 blocks, turns around and walks 2 blocks. Has he come back?
+choice
+forward(3)
+turn_left()
+forward(5)
+turn_around()
+forward(2)
+answer = distance() == 0
+
+Message: Ida looks at the sea all the time, and takes 4 steps back, 2 to the left, 4 toward the sea and 2 to the \
+right. Does she stand where she stood before?
+choice
+backward(4)
+left(2)
+forward(4)
+right(2)
+answer = distance() == 0
 
 Message: Which is bigger, the sun or the moon?
 fact

@@ -74,7 +74,7 @@ _LEAD = 3
 _Check = Callable[[str, int], str | None]
 """A text and how much of it has been checked → the text up to what is wrong, mended; None if nothing is."""
 
-_CONCLUSION = "\n\nYou have worked it out:\n{text}\n\nSo the answer is {answer}. Answer now with that."
+_CONCLUSION = "\n\nYou have worked it out, and answer now with the result:\n{text}\n\nSo the answer is {answer}."
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,8 @@ def test_a_program_may_be_completed_from_its_beginning_only(compiler: GrammarCom
         ("fact", True),
         ("choice\nnorth = 3 - 3\nanswer = north == 0 and north > -1", True),
         ('choice\nanswer = "Lea" if 3 > 2 else "Max" if 2 > 1 else "Ida"', True),
+        ("choice\nsteps = 3\nturn_left()\nforward(steps + 1)\nanswer = distance() <= 4", True),
+        ("choice\nforward()\nanswer = distance() == 0", False),
         ("choice\nanswer = 3 + 4", False),
         ("choice\nfact", False),
         ("answer = 3 > 4", False),
