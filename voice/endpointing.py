@@ -102,7 +102,11 @@ _WHOLE: Mapping[str, tuple[int, ...]] = {
 """How many digits the number of other things has; none, if that is not known."""
 
 _PERHAPS_WHOLE: Mapping[str, tuple[int, ...]] = {"extension": (3, 4), "pin": (4, 6), "code": (4, 6)}
-"""The same of things whose numbers differ in length: what is usual, and may be half of a longer one."""
+"""The same of things whose numbers differ in length: what is usual, and may be half of a longer one. Few are
+longer than the last."""
+
+_NUM_LAST_DIGITS = 4
+"""The digits of a number that people name in place of all of them: "It ends in 3826"."""
 
 _BACKCHANNELS = frozenset(
     "mhm mm mmm mmhmm mm-hmm mhmm uh-huh uhhuh hm hmm huh yeah yep yes right okay ok sure aha ah oh i see wow nice "
@@ -178,7 +182,8 @@ def predict_endpoint(
     share = min(1.0, max(0.0, share))
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
     number_is_whole = _ends_in_whole_number(text)
-    nothing_is_missing = _is_whole_question(text) or number_is_whole
+    longest = {name: lengths[-1:] for name, lengths in _PERHAPS_WHOLE.items()}
+    nothing_is_missing = _is_whole_question(text) or number_is_whole or _ends_in_number_of(text, longest)
     if is_dictating(text):  # after any digit the number may be complete, whatever the sentence looks like
         may_be_whole = _ends_in_number_of(text, _PERHAPS_WHOLE)
         wait = max(wait, timing.statement_wait_ms if may_be_whole else timing.dictation_wait_ms)
@@ -243,11 +248,14 @@ def _looks_like_a_group(words: list[str]) -> bool:
 
 
 def _ends_in_whole_number(text: str) -> bool:
-    """Whether the text ends in as many digits as the number has that it names, or a telephone number."""
+    """Whether the text ends in as many digits as the number has that it names, in a telephone number, or in the last
+    digits of one."""
     words = _words(text)
+    spoken, digits = _trailing_digits(words)
+    if words[:-spoken][-2:] in (["ends", "in"], ["ending", "in"]):
+        return digits == _NUM_LAST_DIGITS
     if not _WHOLE.keys().isdisjoint(words):
         return _ends_in_number_of(text, _WHOLE)
-    spoken, digits = _trailing_digits(words)
     if digits == _TELEPHONE_DIGITS + 1:
         return words[-spoken][0] in "01o"
     return digits == _TELEPHONE_DIGITS and len(words[-1]) in _LAST_GROUP_DIGITS

@@ -76,6 +76,9 @@ def test_the_probability_from_the_audio_changes_the_wait() -> None:
         ("My card number is 4 4 1 9 2 0 5 5 1 2 7 7", True),  # which has sixteen
         ("My card number is 4419 2055 1277 3046.", False),
         ("The zip code is 94110.", False),
+        ("My card ends in 3.8.", True),
+        ("My card ends in 3.8. 2.6.", False),
+        ("It's the one ending in 4 0 1 2", False),
         ("It's 9383.", True),
         ("It's 1984.", False),
         ("Call me on 07405.", True),
@@ -143,7 +146,14 @@ def test_a_user_who_dictates_with_long_pauses_gets_the_longer_of_both_waits() ->
 
 
 @pytest.mark.parametrize(
-    "text", ["It is 415-926-53-58", "Please note O2O, 7946, 1833.", "Suppose it rains. What should I bring to a paper?"]
+    "text",
+    [
+        "It is 415-926-53-58",
+        "Please note O2O, 7946, 1833.",
+        "Suppose it rains. What should I bring to a paper?",
+        "The code is 771249",
+        "My card ends in 3.8. 2.6.",
+    ],
 )
 @pytest.mark.parametrize("text_probability", [0.01, 0.6])
 def test_after_a_whole_number_or_question_nobody_waits_longer_because_of_a_pause_before(
@@ -254,6 +264,12 @@ def test_after_a_whole_number_nobody_waits_for_another_sentence() -> None:
 def test_a_code_of_the_usual_length_is_waited_for_less_than_one_that_goes_on() -> None:
     assert wait_ms("The code is 821237.", text_probability=0.9) == TIMING.statement_wait_ms
     assert wait_ms("The code is 82123.", text_probability=0.9) == TIMING.dictation_wait_ms
+
+
+def test_a_code_that_may_be_half_of_a_longer_one_is_waited_for_as_long_as_a_pause_before() -> None:
+    pauses = PauseHistory()
+    pauses.add(700)
+    assert wait_ms("The code is 77 12", text_probability=0.5, pauses=pauses) > TIMING.dictation_wait_ms
 
 
 def test_words_that_may_be_misheard_are_not_waited_for_as_long_as_unfinished_ones() -> None:
