@@ -58,7 +58,7 @@ def delete(
         if records_file is not None and not records_file.is_file():
             raise UserError(f"there are no records at {records_file}: check --records")
         folder, changed = data or data_folder(), list[Path]()
-        turns = days = 0
+        turns = days = uploads = stored = own = 0
         if turn_log is not None:
             turns = delete_turns(turn_log, key=key, caller=caller)
             changed.append(turn_log)
@@ -67,20 +67,27 @@ def delete(
             changed.append(folder / USAGE_FILE)
             if (folder / BATCHES_FILE).is_file():
                 with closing(BatchStore(folder / BATCHES_FILE)) as batches:
-                    batches.forget(key)
+                    uploads = batches.forget(key)
                 changed.append(folder / BATCHES_FILE)
             with closing(KeyStore(folder / KEYS_FILE)) as keys:
                 keys.note_deletion(key)
         if records is not None:
             with closing(open_store(records)) as store:
-                delete_records(store, key=key, caller=caller, token=None if token is None else name)
+                stored = delete_records(store, key=key, caller=caller, token=None if token is None else name)
             if records_file is not None:
                 changed.append(records_file)
         if (folder / USER_DATA_FILE).is_file():
             with closing(UserData(folder / USER_DATA_FILE)) as user_data:
-                user_data.forget(owner_id(kind, name))
+                own = user_data.forget(owner_id(kind, name))
                 if key is not None:
-                    user_data.forget_callers(key)
+                    own += user_data.forget_callers(key)
             changed.append(folder / USER_DATA_FILE)
         erase_deleted(*(file for file in changed if file.is_file()))
-    stdout.print(f"Deleted {turns} turns, {days} days of usage, and timers, reminders and notes.", highlight=False)
+    counts = (
+        f"{turns} turns, {days} days of usage, {uploads} files and batches, {own} timers, reminders and notes, and "
+        f"{stored} records"
+    )
+    kept = turns or days or uploads or own or stored
+    stdout.print(f"Deleted {counts}." if kept else f"Nothing was kept of this {kind}.", highlight=False)
+    if turn_log is None and token is None:
+        stdout.print("Turns in a turn log are only deleted with --turn-log FILE.", highlight=False)

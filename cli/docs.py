@@ -23,6 +23,8 @@ from server.serving.runtime import locate_model
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
+_EMPTY = "there are no documents: `rejoinder docs add FOLDER` reads some"
+
 _NICENESS = 10
 """How far documents that are read stand back behind a server on the same machine, in which people speak."""
 
@@ -90,6 +92,8 @@ def search(
     """Show the passages that a question finds, and how likely each answers it."""
     with _library(data) as library:
         names = [library.find(name).name for name in docs] if docs else [one.name for one in library.folders()]
+        if not names:
+            raise UserError(_EMPTY)
         matches = DocumentIndex(library, names, _embedder()).search(question)
         for match in matches:
             found = match.found
@@ -105,7 +109,7 @@ def _embedder() -> Embedder:
 
 def _update(library: Library, names: list[str]) -> None:
     if not names:
-        raise UserError("there are no documents: `rejoinder docs add FOLDER` reads some")
+        raise UserError(_EMPTY)
     os.nice(_NICENESS)
     embedder = _embedder()
     for name in names:

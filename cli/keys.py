@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 def add(
     name: Annotated[str, typer.Argument(help="Who or what the key is for; shown in logs and in the usage.")],
     conversations: Annotated[
-        int | None, typer.Option(min=0, help="Conversations that the key may hold at the same time.")
+        int | None, typer.Option(min=1, help="Conversations that the key may hold at the same time.")
     ] = None,
     minutes_per_day: Annotated[float | None, typer.Option(min=0, help="Minutes of audio a day (UTC).")] = None,
     tokens_per_day: Annotated[

@@ -380,12 +380,15 @@ class BatchStore:
         """Everybody who has files or batches."""
         return [owner for (owner,) in self._rows("select owner from files union select owner from batches")]
 
-    def forget(self, owner: str) -> None:
-        """Delete all files and batches of an owner."""
+    def forget(self, owner: str) -> int:
+        """Delete all files and batches of an owner. Returns how many there were."""
         with self._transaction() as db:
+            tables = ("files", "batches")
+            counts = [next(db.execute(f"select count(*) from {one} where owner = ?", (owner,)))[0] for one in tables]  # nosec B608
             self._delete_files(db, "owner = ?", owner)
             self._delete(db, "delete from batches where owner = ?", owner)
         self._forget()
+        return sum(counts)
 
     def purge(self) -> None:
         """Delete what has expired: files that no batch needs, and batches that are finished."""

@@ -136,7 +136,8 @@ class ServerContext:
             if key is None:
                 self.wrong_secrets.add(address)
         if key is None and keys.required:
-            message = "this server requires an API key: send it as `Authorization: Bearer KEY`"
+            needed = "this server requires an API key: send it as `Authorization: Bearer KEY`"
+            message = "this API key is wrong, or was revoked" if offered else needed
             raise AccessDenied(401, "invalid_api_key", message)
         if key is None and not self.allow_anyone and not self.local.includes(connection):
             message = (

@@ -295,9 +295,9 @@ def records_path(location: str) -> Path | None:
 
 def delete_records(
     store: RecordStore, *, key: str | None = None, caller: str | None = None, token: str | None = None
-) -> None:
+) -> int:
     """Delete the records of an API key, of a phone number, or of a client's own token, whichever version wrote them.
-    Raises StoreUnavailable."""
+    Returns how many. Raises StoreUnavailable."""
     # A session's configuration has the token, as that of an MCP server.
     quoted = None if token is None else json.dumps(token, ensure_ascii=False).encode()
     found = list[str]()
@@ -309,6 +309,7 @@ def delete_records(
             if of_key == key if key is not None else of_caller == caller:
                 found.append(name)
     store.delete(*found)
+    return len(found)
 
 
 def _owners(value: bytes) -> tuple[Any, Any]:

@@ -57,7 +57,9 @@ class Lexicon:
         """
         try:
             return Lexicon(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:  # a ValueError of TOML and of UTF-8, too
+        except OSError as error:
+            raise ValueError(f"the lexicon {path} cannot be used ({error.strerror})") from None
+        except ValueError as error:  # of TOML and of UTF-8, too
             raise ValueError(f"the lexicon {path} cannot be used: {error}") from None
 
     @staticmethod

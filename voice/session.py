@@ -425,11 +425,9 @@ class VoiceSession:
             utterance.add(self._input.since(start_ms))
             self._item = Item(new_id("item"), "user")
         speculation = None if action.manual else self._speculation
+        self._metrics = speculation.metrics if speculation is not None else self._turn_metrics(action.at_ms)
         if speculation is not None:
-            self._metrics = speculation.metrics
             self._metrics.waited_ms = self.state.received_ms - action.at_ms
-        else:
-            self._metrics = self._turn_metrics(action.at_ms)
         self._metrics.stamp("end_decided", self._clock())
         self._metrics.spoken_over_after_ms = self._endpoint_evidence.end_turn(action.at_ms)
         item, previous = self._item, self.history.add(self._item)
@@ -492,6 +490,7 @@ class VoiceSession:
     async def _complete_messages(self, request: ResponseRequest, response: Response) -> list[Message]:
         """The prompt of a response, once every turn that has ended is transcribed and its tools are known."""
         await self._transcripts.wait()
+        response.metrics.stamp("transcript_final", self._clock())  # of typed text, it is there at once
         if request.final_settings is not None:
             response.options = await request.final_settings()
         messages = request.messages(self.history)

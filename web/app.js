@@ -5,7 +5,7 @@ import { drawSoon } from "./drawing.js";
 import { Face } from "./face.js";
 import { storeKey, storedKey } from "./key.js";
 import { Realtime, decodePcm } from "./realtime.js";
-import { KEY_ERRORS, KEY_REQUIRED, askForKey, showModel, showServer } from "./server_status.js";
+import { KEY_ERRORS, askForKey, asSentence, keyProblem, showModel, showServer } from "./server_status.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone, SILENT_MICROPHONE } from "./sound.js";
 import { Tools } from "./tools.js";
 import { Transcript } from "./transcript.js";
@@ -386,8 +386,8 @@ on("rejoinder.turn", (turn) => {
 on("error", ({ error }) => {
   if (error.code === "input_audio_buffer_commit_empty") answerPushToTalk(); // the key was only tapped
   else if (KEY_ERRORS.includes(error.code)) {
-    notice(`${KEY_REQUIRED}, then try again.`);
     $("starting").hidden = true; // it says the same
+    notice(`${keyProblem()}, then try again.`);
     askForKey();
   } else if (!EXPECTED_ERRORS.includes(error.code)) notice(error.message);
 });
@@ -406,7 +406,7 @@ on("lost", ({ rejected, idle, reason, message }) => {
     if (!$("notice").textContent) notice(`The server rejected the connection (${reason || "no reason given"}).`);
     stop();
   } else {
-    notice(message ? `${message}. Trying again…` : "The connection to the server is lost. Trying again…");
+    notice(message ? `${asSentence(message)}. Trying again…` : "The connection to the server is lost. Trying again…");
   }
 });
 

@@ -2,7 +2,7 @@
 
 import { storedKey } from "./key.js";
 import { Realtime } from "./realtime.js";
-import { KEY_ERRORS, KEY_REQUIRED } from "./server_status.js";
+import { KEY_ERRORS, asSentence, keyProblem } from "./server_status.js";
 import { INSECURE_CONTEXT, Microphone } from "./sound.js";
 
 const FINISH_MS = 5000; // for the last words, which are transcribed in about a second, and cleaned up in another
@@ -53,7 +53,7 @@ export class Recording {
     this.on("rejoinder.clean", ({ item_ids: ids }) => this.settle(ids));
     this.on("error", ({ error }) => {
       if (error.code === COMMIT_EMPTY) this.settle([OWN_COMMIT]);
-      else if (KEY_ERRORS.includes(error.code)) notice(`${KEY_REQUIRED} on the conversation page, then start again.`);
+      else if (KEY_ERRORS.includes(error.code)) notice(`${keyProblem()} on the conversation page, then start again.`);
       else notice(error.message);
     });
     this.on("lost", ({ rejected, idle, reason, message }) => {
@@ -67,7 +67,7 @@ export class Recording {
         if (!message) notice(`The server refused the connection: ${reason || "no reason given"}`);
         this.stop();
       } else {
-        notice(message ? `${message}. Connecting again…` : "The connection is lost. Connecting again…");
+        notice(message ? `${asSentence(message)}. Connecting again…` : "The connection is lost. Connecting again…");
       }
     });
     $("start").onclick = () => {

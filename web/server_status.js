@@ -1,12 +1,19 @@
 // What the server says of itself: its model and voices, where words may go, and why it cannot be used yet.
 
-import { keyHeaders } from "./key.js";
+import { keyHeaders, storedKey } from "./key.js";
 
 const RETRY_MS = 1000;
 const UNREACHABLE = "The server does not answer. Check that it is running (rejoinder serve); the page tries again by itself.";
 
-export const KEY_REQUIRED = "This server requires an API key. Enter it under Settings";
+const KEY_REQUIRED = "This server requires an API key. Enter it under Settings";
+const KEY_REJECTED = "The server does not accept the API key. Check it under Settings";
 export const KEY_ERRORS = ["invalid_api_key", "api_key_required"];
+
+/** Whether a key is missing, or is wrong: a sentence without its full stop. */
+export const keyProblem = () => (storedKey() ? KEY_REJECTED : KEY_REQUIRED);
+
+/** The reason that a server gave, as a sentence without its full stop. */
+export const asSentence = (reason) => reason[0].toUpperCase() + reason.slice(1);
 
 const $ = (id) => document.getElementById(id);
 
@@ -16,7 +23,7 @@ export async function showServer() {
   const unreachable = { starting: UNREACHABLE };
   const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => unreachable);
   const needsKey = server.starting === undefined && !server.model; // it tells its model to those whom it lets in
-  const line = needsKey ? `${KEY_REQUIRED}.` : server.starting ?? "";
+  const line = needsKey ? `${keyProblem()}.` : server.starting ?? "";
   if ($("starting").textContent !== line) $("starting").textContent = line;
   $("starting").hidden = !line;
   if (needsKey) askForKey();

@@ -194,22 +194,25 @@ class UserData:
         with self._read(owner) as file:
             return dict(file.execute(query, (owner,)))
 
-    def forget(self, owner: str) -> None:
-        """Forget everything of an owner, and of that caller's calls with API keys, whose owner is `OWNER@KEY`."""
-        self._forget(self._write(owner), "owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'", owner)
+    def forget(self, owner: str) -> int:
+        """Forget everything of an owner, and of that caller's calls with API keys, whose owner is `OWNER@KEY`. Returns
+        how many timers, notes and so on these were."""
+        return self._forget(self._write(owner), "owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'", owner)
 
-    def forget_callers(self, key: str) -> None:
-        """Forget everything of the callers that an API key has brought (`OWNER@KEY`)."""
-        self._forget(self._file.use(), "substr(owner, -length(?1) - 1) = '@' || ?1", key)
+    def forget_callers(self, key: str) -> int:
+        """Forget everything of the callers that an API key has brought (`OWNER@KEY`). Returns how much it was."""
+        return self._forget(self._file.use(), "substr(owner, -length(?1) - 1) = '@' || ?1", key)
 
     @staticmethod
-    def _forget(store: AbstractContextManager[sqlite3.Connection], condition: str, name: str) -> None:
-        """Forget what fulfils a condition on a name."""
+    def _forget(store: AbstractContextManager[sqlite3.Connection], condition: str, name: str) -> int:
+        """Forget what fulfils a condition on a name. Returns how much it was."""
+        forgotten = 0
         with store as file:
             for table in ("alarms", "notes", "pronunciations"):
                 query = f"delete from {table} where {condition}"  # nosec B608  # both are of this file
-                file.execute(query, (name,))
+                forgotten += file.execute(query, (name,)).rowcount
             forget_deleted(file)
+        return forgotten
 
 
 def _check_room(file: sqlite3.Connection, table: str, owner: str) -> None:

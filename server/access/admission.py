@@ -324,7 +324,7 @@ class Admission:
             raise self.refusal("key_conversation_limit", message, _RETRY_AFTER_FULL_S)
 
     def _full_refusal(self) -> Refused:
-        message = f"the server is at its limit of {self.limit} conversations: try again later"
+        message = f"the server already has as many conversations as it may ({self.limit})"
         return self.refusal("too_many_conversations", message, _RETRY_AFTER_FULL_S)
 
     def release(self, slot: Slot) -> None:

@@ -47,7 +47,8 @@ class ConfigFile:
         self._path = path
         for table, value in self._content.items():
             if table not in _TABLES or not isinstance(value, dict):
-                raise self._error(f"there is no table {table!r}: use [serve], [tools] and [prices]", "", table)
+                belongs = "put options under [serve]" if not isinstance(value, dict) else "use [serve], [tools] and [prices]"
+                raise self._error(f"there is no table {table!r}: {belongs}", "", table)
 
     def values(self, settings: type[BaseModel]) -> dict[str, Any]:
         """The values of [serve], by the names of the fields, and checked. Raises BadConfig."""

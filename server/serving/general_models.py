@@ -56,6 +56,6 @@ def expected_ms(size: int, histories: Mapping[str, ModelHistory]) -> tuple[int, 
     for one in catalog.LANGUAGE_MODELS:
         median = histories.get(one.name, ModelHistory()).median_ms
         if median is not None:
-            fixed = min(_SPEECH_MS, median)
+            fixed = min(_SPEECH_MS, median // 2)  # of a quick machine, at least half grows with the size
             return round(fixed + (median - fixed) * size / one.size), one.name
     return None

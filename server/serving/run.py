@@ -32,7 +32,11 @@ def run(settings: ServeSettings, console: Console) -> None:
         ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
     """
     http_socket = bind(settings.host, settings.port)
-    audiosocket = None if settings.audiosocket is None else bind(settings.host, settings.audiosocket)
+    audiosocket = None
+    if settings.audiosocket is not None:
+        if settings.audiosocket == settings.port != 0:  # both could be bound, and only one could listen
+            raise ValueError(f"--port and --audiosocket are both {settings.port}: choose another one")
+        audiosocket = bind(settings.host, settings.audiosocket, "--audiosocket")
     certificate, key = certificate_files(settings)
     loopback = listens_on_loopback(http_socket)
     settings = checked_access(settings, loopback=loopback)
@@ -70,8 +74,15 @@ def carried(admission: Admission) -> str:
     return f"{number} at the same time for now, more while p95 stays below {seconds:g} s."
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet. Raises OSError."""
+def bind(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A bound socket that does not listen yet.
+
+    Args:
+        option: by which the port was chosen.
+
+    Raises:
+        OSError: it cannot be bound, and what to do.
+    """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -86,12 +97,12 @@ def bind(host: str, port: int) -> socket.socket:
         bound.close()
         if error.errno == errno.EADDRINUSE:
             raise OSError(
-                f"port {port} on {host} is in use: stop what uses it, or choose another with --port"
+                f"port {port} on {host} is in use: stop what uses it, or choose another with {option}"
             ) from None
         if error.errno == errno.EACCES:
-            raise OSError(f"port {port} needs root privileges: choose one above 1023 with --port") from None
+            raise OSError(f"port {port} needs root privileges: choose one above 1023 with {option}") from None
         raise OSError(
-            f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or --port"
+            f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or {option}"
         ) from None
     return bound
 
@@ -147,7 +158,7 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
     elif not keys_required(settings):
         say("Only this machine can use it. Make a key (`rejoinder keys add NAME`) before you put a proxy in front.")
     else:
-        say("Clients need an API key, on this machine as well: `rejoinder keys list` shows which there are.")
+        say("Clients need an API key, on this machine as well: one that `rejoinder keys add NAME` made, or REJOINDER_API_KEY.")
     for audiosocket in ports[1:]:
         uuid = carrier_auth.audiosocket_uuid or "any UUID"
         say(f"AudioSocket: {_in_url(settings.host)}:{audiosocket}, calls with {uuid}")

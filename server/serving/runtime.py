@@ -185,6 +185,8 @@ def open_documents(names: Sequence[str], data: Path | None, console: Console) ->
     from agent.documents.search import SharedDocuments
 
     documents = SharedDocuments(names, data, locate_model(EMBEDDING_MODEL, console))
+    if not documents.names:
+        raise ValueError("there are no documents: run `rejoinder docs add FOLDER`, or leave out --docs")
     console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
     return documents
 

@@ -76,7 +76,7 @@ def test_the_notes_of_callers_are_deleted_with_the_key_that_brought_them(tmp_pat
     owners = [owner_id("phone", "+15550100") + through for through in ("", "@pbx", "@old-pbx")]
     for owner in owners:
         notes.add_note(owner, "milk", 0.0)
-    assert "Deleted 0 turns" in delete(tmp_path, "--key", "pbx")
+    assert "1 timers, reminders and notes" in delete(tmp_path, "--key", "pbx")
     assert [len(notes.notes(owner)) for owner in owners] == [1, 0, 1]
     notes.close()
 
@@ -128,7 +128,7 @@ def test_a_file_that_another_process_reads_is_not_said_to_be_erased(
         assert f"{path} still holds what was deleted, as another process reads it: run this again" in said
         assert said.count("still holds") == 1
         assert key.encode() in kept(tmp_path, name)
-    assert "Deleted 0 turns, 0 days" in delete(tmp_path, "--key", key, *files)
+    assert "Nothing was kept of this key." in delete(tmp_path, "--key", key, *files)
     assert key.encode() not in kept(tmp_path, "[!k]")  # the name of the key itself stays
     data.close()
     usage.close()
@@ -159,7 +159,7 @@ def test_records_of_other_versions_are_deleted_and_so_are_those_with_the_token(t
         (("--caller", "+15550100"), 3),
         (("--token", str(token)), 4),
     ):
-        assert "Deleted" in delete(tmp_path, *options, "--records", str(path))
+        assert " records." in delete(tmp_path, *options, "--records", str(path))
         assert [text.encode() not in kept(tmp_path, "records") for text in texts] == [n < deleted for n in range(4)]
     assert set(store.scan("")) == {"session/3", "conversations/1", "other", "broken"}
     store.close()
@@ -170,7 +170,7 @@ def test_a_token_names_an_owner_and_is_read_from_a_file(tmp_path: Path) -> None:
     for name in ("s3cret", "another"):
         notes.add_note(owner_id("token", name), f"the note of {name}", 0.0)
     token.write_text("s3cret\n")
-    assert "Deleted 0 turns" in delete(tmp_path, "--token", str(token))
+    assert "1 timers, reminders and notes" in delete(tmp_path, "--token", str(token))
     assert b"the note of s3cret" not in kept(tmp_path) and b"the note of another" in kept(tmp_path)
     notes.close()
 

@@ -233,8 +233,8 @@ async def test_the_page_says_why_the_server_ended_the_connection(chromium: str) 
     async with scripted(chromium) as (page, script):
         await type_message(page, "Hello")
         await script.connection(1)
-        await script.end(1013, "too_many_conversations", "the server is at its limit of 2 conversations")
-        message = "the server is at its limit of 2 conversations. Trying again…"
+        await script.end(1013, "too_many_conversations", "the server already has as many conversations as it may (2)")
+        message = "The server already has as many conversations as it may (2). Trying again…"
         await expect(page.locator("#notice")).to_have_text(message)
         await script.connection(2)
         script.event("error", error={"code": "item_id_taken", "message": "there is such an item"})
