@@ -12,6 +12,9 @@ from chat.progress import Progress
 MAX_WORDS = 40
 """Of a response, if the user has not asked for more: about 15 seconds of speech. The first sentence is never cut."""
 
+_LONGEST_SENTENCE = 80
+"""Words. Where no sentence has ended by then, none may end at all: small models spell a word again and again."""
+
 OFFER = "Shall I go on?"
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+|\n+")
@@ -39,6 +42,9 @@ async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
             cut = len(held) if may_all else _last_fitting(said + held, ends) - len(said)
             released, held = held[:cut], held[cut:]
             said += released
+            if not ends and _num_words(said) > _LONGEST_SENTENCE:
+                yield progress.with_text(released, finished="stop")
+                return
             if held.strip() and (progress.finished or ends[-1] > len(said)):
                 space = "" if said[-1].isspace() else " "
                 yield progress.with_text(f"{released}{space}{OFFER}", finished="stop")

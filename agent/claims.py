@@ -47,6 +47,25 @@ def deeds_of(tools: Sequence[Tool]) -> Deeds:
     return Deeds(frozenset(things | first), frozenset(things))
 
 
+async def handing_over_tasks(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
+    """The same response, unless its first sentence reports what only a task does ("Your timer is running."), or it says
+    nothing: then it ends, without any text, as what `recognizes_tasks` calls a task. No function was called for it."""
+    text, held = "", True
+    async with aclosing(replying):  # type: ignore[type-var]
+        async for progress in replying:
+            if not held:
+                yield progress
+                continue
+            text += progress.committed
+            is_over = progress.finished is not None
+            reports = False if progress.tool_calls else _ENGLISH.reports_task(text + (" " if is_over else ""))
+            if reports or (progress.finished == "stop" and not text.strip() and not progress.tool_calls):
+                yield progress.with_text("", finished="task")
+                return
+            held = reports is None and not is_over
+            yield progress.with_text("" if held else text) if held or text != progress.committed else progress
+
+
 async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> AsyncIterator[Progress]:
     """The same response up to the first sentence that claims a deed. A sentence that may become one is held back."""
     text, said, start, is_free = "", 0, 0, False

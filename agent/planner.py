@@ -15,12 +15,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from agent.brevity import brief
-from agent.claims import deeds_of, without_claims
+from agent.claims import deeds_of, handing_over_tasks, without_claims
 from agent.language_model import LanguageModel, RemoteRequest
+from agent.matched_text import words_of
 from agent.plan import Decision, Evidence, Say, Turn, plan, refusal
 from agent.program.speech import THINKING_PHRASE
 from agent.program.values import local_time
-from agent.program_runs import ProgramRuns
+from agent.program_runs import TALK, ProgramRuns
 from agent.quotation import may_be_quoted
 from agent.reasoning.prompt import ReasoningEffort
 from agent.reasoning.reasoner import Reasoner, with_conclusion
@@ -42,6 +43,9 @@ _NUM_EARLIER = 2
 
 _MAX_CORRECTION = 12
 """Words of a sentence that only says how a name is pronounced."""
+
+_TAKEN_BACK = frozenset("mind nevermind forget".split())
+"""Words of those who want nothing more that also take back what they said before."""
 
 _BRIDGED_AFTER_S = 0.6
 """A program that is not written so long after the first clause was needed is bridged by a phrase: the user has heard
@@ -266,7 +270,10 @@ class Planner:
     async def _evidence(self, turn: Turn, *, first: bool, remote_leads: bool) -> Evidence:
         """What is known about a turn before a language model is asked."""
         messages, runs = turn.ask.messages, self.runs
-        evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
+        recognizes = self.language_model.recognizes_tasks
+        takes_back = self._takes_back(turn)
+        is_task = (recognizes and first and (takes_back or _answers_program(turn))) or (None if first else False)
+        evidence = Evidence(recognizes_tasks=recognizes, is_task=is_task)
         if runs is not None:
             verbatim = not remote_leads and turn.ask.grammar is None  # a grammar is for what reads the answer
             output = runs.words_of_outputs(messages, verbatim=verbatim)
@@ -278,7 +285,7 @@ class Planner:
                 opening=runs.opening(messages),
                 output=output,
                 confirmation=runs.confirmation(messages),
-                dismissed=first and _ENGLISH.is_dismissal(turn.said),
+                dismissed=first and not takes_back and _ENGLISH.is_dismissal(turn.said),
                 manner=manner,
                 pronounced=_pronounced(turn) if first and turn.ask.spoken else "",
                 repeated=_said_last(messages) if repeats else "",
@@ -308,6 +315,8 @@ class Planner:
 
             texts = [message.content for message in ask.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
+        if ask.task == "maybe" and grounding is None:
+            replying = handing_over_tasks(replying)
         if uncalled and turn.ask.grammar is None:
             replying = without_claims(replying, deeds_of(uncalled))
         if ask.spoken and ask.grammar is None and not _ENGLISH.wants_length(_asked_last(turn.ask.messages)):
@@ -324,6 +333,14 @@ class Planner:
     def _changes_something(self, function: str) -> bool:
         traits = None if self.runs is None else self.runs.tools.traits(function)
         return traits is None or not traits.read_only
+
+    def _takes_back(self, turn: Turn) -> bool:
+        """Whether "never mind" means what the program before has done."""
+        if not _ENGLISH.is_dismissal(turn.said):
+            return False
+        program = turn.programs[-1][1] if turn.programs else ""
+        done = any(f"{tool.name}(" in program and self._changes_something(tool.name) for tool in turn.functions)
+        return done and not _TAKEN_BACK.isdisjoint(words_of(turn.said))
 
     def _may_be_quoted(self, turn: Turn, ask: Ask, progress: Progress) -> bool:
         """Whether there is a call that changes something, of a function that no program calls, and the user may only
@@ -391,6 +408,12 @@ class Planner:
     def fork(self) -> Planner:
         """A planner for a response outside the conversation, which uses no tools and no documents."""
         return Planner(self.language_model.fork(), None, None, self._remote, self._now)
+
+
+def _answers_program(turn: Turn) -> bool:
+    """Whether the user answers a question that a program has asked, or a tool that it called."""
+    asked = bool(turn.programs) and turn.programs[-1][1] != TALK
+    return asked and _said_last(turn.ask.messages).rstrip().endswith("?")
 
 
 def _said_last(messages: Sequence[Message]) -> str:

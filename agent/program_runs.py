@@ -10,12 +10,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from agent.closed_forms import closed_form
+from agent.matched_text import named_in, words_of
 from agent.plan import Evidence, MakeCall, Turn, refusal
 from agent.program.check import ignores_supposed_day, missing_number
 from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import answer
-from agent.program.values import BadProgram, Duration
+from agent.program.values import BadProgram, Duration, NeedsRate
 from agent.quotation import is_quoted
 from agent.tools.calculator import CALCULATE
 from chat.progress import Progress
@@ -25,7 +26,7 @@ _log = logging.getLogger("rejoinder.agent")
 _MAX_PROGRAMS = 16
 """Programs that are remembered, for what the user says next."""
 
-_TALK = "talk()"
+TALK = "talk()"
 """The program for what is no task."""
 
 
@@ -48,7 +49,7 @@ class ProgramRuns:
 
     def earlier(self, said: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """What the user said before, each with its program."""
-        return tuple((before, self._programs.get(before, _TALK)) for before in said)
+        return tuple((before, self._programs.get(before, TALK)) for before in said)
 
     def closed_form(self, turn: Turn) -> tuple[MakeCall, ...]:
         """The call that answers a closed form."""
@@ -70,6 +71,8 @@ class ProgramRuns:
         try:
             outcome = self._run(turn, program)
             speech = " ".join(answer(value, unit, now) for value, unit in outcome.answers)
+        except NeedsRate:
+            outcome, speech, program = Outcome(refusal="tell exchange rates"), "", 'cannot("tell exchange rates")'
         except BadProgram as error:
             _log.info("the program for a task, of %d characters, could not be run", len(program))
             if error.begin and not evidence.program_begin:
@@ -85,6 +88,8 @@ class ProgramRuns:
         calls = [
             MakeCall(call.name, json.dumps(dict(call.arguments))) for call in outcome.calls if call.name in available
         ]
+        if outcome.refusal and not (calls or speech or outcome.question) and (able := _able(turn, outcome.refusal)):
+            outcome, calls, program = Outcome(), [MakeCall(able, "{}")], f"{able}()"
         others = any(tool.name not in turn.replaced for tool in turn.ask.tools)
         if outcome.refusal and others and not (calls or speech or outcome.question):
             return replace(evidence, is_task=False, refused=refusal(outcome))  # one of the others may be able to
@@ -119,3 +124,10 @@ class ProgramRuns:
         self._programs.move_to_end(said)
         while len(self._programs) > _MAX_PROGRAMS:
             self._programs.popitem(last=False)
+
+
+def _able(turn: Turn, refused: str) -> str:
+    """The function that does what a program says cannot be done, and needs no arguments; empty if there is none."""
+    words = set(words_of(refused))
+    tools = (tool for tool in turn.functions if not tool.parameters.get("properties"))
+    return next((tool.name for tool in tools if words >= set(named_in(tool.name))), "")

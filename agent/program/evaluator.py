@@ -15,8 +15,8 @@ from typing import Any
 
 from agent.program import values
 from agent.program.places import zone_of
-from agent.program.units import convert
-from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+from agent.program.units import convert, is_exchanged
+from agent.program.values import BadProgram, Clock, Duration, NeedsRate, Quantity, Value
 from agent.program.walk import MOVES, TURNS, Walk
 from agent.words.language import language
 
@@ -221,6 +221,8 @@ class _Run:
             case ("date", [date() as day]):
                 return day.date() if isinstance(day, datetime) else day
             case ("convert", [amount, str() as unit, str() as target]) if isinstance(amount, Fraction | Quantity):
+                if is_exchanged(unit, target):
+                    raise NeedsRate("there are no exchange rates")
                 number = amount.amount if isinstance(amount, Quantity) else amount
                 return Quantity(_converted(number, unit, target), target)
             case ("time_in", [str() as place]):

@@ -23,6 +23,13 @@ _DEFINITIONS = (
 )  # fmt: skip
 """Units that pint lacks. Its decade is a ratio."""
 
+_CURRENCIES = frozenset(
+    """
+dollar euro pound yen franc peso rupee yuan renminbi krona krone kronor kroner won real ruble rouble lira zloty forint
+shekel dirham ringgit baht rand rupiah dong usd eur gbp jpy chf cad aud inr cny mxn sek nok dkk pln krw brl try bitcoin
+""".split()
+)
+
 _POWERS = {"square": 2, "cubic": 3}
 
 _DEGREES = {
@@ -68,6 +75,12 @@ def convert(value: float, source: str, target: str) -> float:
         raise ValueError(f"{source} cannot be converted to {target}: they measure different things.") from None
     except (pint.UndefinedUnitError, AttributeError, TypeError, ValueError):
         raise ValueError(f"{source} or {target} is not a unit that is known.") from None
+
+
+def is_exchanged(source: str, target: str) -> bool:
+    """Whether a conversion needs an exchange rate: both are currencies, and not the same one. A pound also weighs."""
+    names = [{singular_of(word) for word in re.findall(r"[a-z]+", name.lower())} - {"us"} for name in (source, target)]
+    return all(name & _CURRENCIES and "per" not in name for name in names) and names[0] != names[1]
 
 
 def _pint_name(name: str) -> str:

@@ -27,6 +27,10 @@ class BadProgram(ValueError):
         self.begin = begin
 
 
+class NeedsRate(BadProgram):
+    """A program that converts one currency to another one."""
+
+
 @dataclass(frozen=True)
 class Quantity:
     """An amount in a unit, such as 2.5 `liter`."""

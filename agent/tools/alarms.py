@@ -41,6 +41,13 @@ _ALL = frozenset("all every everything both timers alarms reminders".split())
 
 _KINDS = {"timer": "timer", "timers": "timer", "alarm": "alarm", "alarms": "alarm", "reminder": "reminder",
           "reminders": "reminder"}  # fmt: skip
+_PLACES = {"first": 0, "1st": 0, "earlier": 0, "earliest": 0, "next": 0, "second": 1, "2nd": 1, "third": 2, "3rd": 2,
+           "later": -1}  # fmt: skip
+"""Which one of several is meant, by when they are due."""
+
+_MAX_NAMED = 3
+"""Of several that may be meant, so many are named."""
+
 _NO_NAME = _ALL | _KINDS.keys() | frozenset("the my for about of a an to at o'clock minutes minute hours hour".split())
 
 _MONTH = f"(?:{'|'.join(f'{month}|{month[:3]}' for month in _ENGLISH.MONTHS)})"
@@ -124,9 +131,14 @@ class Alarms:
             time: ClockText, caller: Caller, day: str = "", repeat: Repeat = "", name: str = ""
         ) -> Spoken:
             """Set an alarm, such as one to wake the user."""
-            moment, name = first_due(time, day, repeat, self._now(), morning=True), _plain_name(name)
-            await self._add(caller, "alarm", name, moment.timestamp(), stored_repeat(repeat, moment))
-            return Spoken(f"Your {_named('alarm', name)} is set for {self._spoken(moment, repeat)}.")
+            name = _plain_name(name)
+            try:
+                moment = first_due(time, day, repeat, self._now(), morning=True)
+            except ValueError as error:
+                return _asked(error)
+            is_new = await self._add(caller, "alarm", name, moment.timestamp(), stored_repeat(repeat, moment))
+            already = "" if is_new else "already "
+            return Spoken(f"Your {_named('alarm', name)} is {already}set for {self._spoken(moment, repeat)}.")
 
         @tool(in_programs="called")
         async def set_reminder(
@@ -138,10 +150,14 @@ class Alarms:
             if not (ahead or time or day or repeat):
                 return Spoken("When should I remind you?")
             after = datetime.fromtimestamp(now.timestamp() + ahead.total_seconds(), now.tzinfo)
-            moment = after if ahead else first_due(time, day, repeat, now, morning=False)
+            try:
+                moment = after if ahead else first_due(time, day, repeat, now, morning=False)
+            except ValueError as error:
+                return _asked(error)
             about = about.strip().rstrip(".")
-            await self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
-            return Spoken(f"I'll remind you {self._spoken(moment, repeat, 'at ')}: {about}.")
+            is_new = await self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
+            sure = "" if is_new else "Yes, "
+            return Spoken(f"{sure}I'll remind you {self._spoken(moment, repeat, 'at ')}: {about}.")
 
         @tool(read_only=True, in_programs="called")
         async def list_alarms(caller: Caller) -> Spoken:
@@ -159,7 +175,9 @@ class Alarms:
             if not chosen:
                 return Spoken("There is no such one." if alarms else "You have no timers, alarms or reminders.")
             if len(chosen) > 1 and not words & _ALL:
-                return Spoken(f"There are {len(chosen)}. Which one shall I cancel?")
+                found = [_which(alarm, self._now()) for alarm in chosen[:_MAX_NAMED]]
+                last = "others" if len(chosen) > _MAX_NAMED else found.pop()
+                return Spoken(f"There are {len(chosen)}: {', '.join(found)} and {last}. Which one shall I cancel?")
             skipped = re.search(r"\b(today|tonight|tomorrow)\b", name.lower())
             answers = [await self._cancel(caller.owner, alarm, skipped[0] if skipped else "") for alarm in chosen]
             self._changed(caller.owner)
@@ -168,10 +186,16 @@ class Alarms:
 
         return [function_tool(each) for each in (set_timer, set_alarm, set_reminder, list_alarms, cancel_alarm)]
 
-    async def _add(self, caller: Caller, kind: str, text: str, due_at: float, repeat: str = "") -> None:
+    async def _add(self, caller: Caller, kind: str, text: str, due_at: float, repeat: str = "") -> bool:
+        """Add an alarm. Returns whether there was none that is the same: two timers may be."""
+        same = (kind, text.lower(), round(due_at), repeat)
+        others = [] if kind == "timer" else self._data.alarms(caller.owner)
+        if any((one.kind, one.text.lower(), round(one.due_at), one.repeat) == same for one in others):
+            return False
         row = (caller.owner, kind, text, self._now().timestamp(), due_at, repeat)
         await asyncio.wrap_future(self._data.in_background(self._data.add_alarm, *row))
         self._changed(caller.owner)
+        return True
 
     async def _cancel(self, owner: str, alarm: Alarm, day: str) -> str:
         """Cancel an alarm, or one that repeats for one day only, if that is given. Returns what is said of it."""
@@ -184,10 +208,7 @@ class Alarms:
             await asyncio.wrap_future(write)
             return f"I'll skip {day}'s. The next one is on {spoken_date(following)}."
         await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, owner, alarm.id))
-        if not alarm.repeat:
-            return "It is cancelled."
-        what = alarm.text if alarm.kind == "reminder" else _named(alarm.kind, alarm.text)
-        return f"Cancelled: {what}, {spoken_time(due)} {spoken_repeat(alarm.repeat)}."
+        return f"Cancelled: {_which(alarm, now)}."
 
     def _spoken(self, moment: datetime, repeat: str, at: str = "") -> str:
         """When an alarm is due: "6:40 AM tomorrow", "6:40 AM on weekdays"."""
@@ -300,14 +321,39 @@ def _chosen(alarms: list[Alarm], name: str, now: datetime) -> list[Alarm]:
     kinds = {_KINDS[word] for word in words if word in _KINDS}
     candidates = [alarm for alarm in alarms if not kinds or alarm.kind in kinds]
     rest = _plain_name(name.lower())
-    if rest in ("last", "last one"):
+    place = rest.removesuffix(" one")
+    if place == "last":
         return candidates and [max(candidates, key=lambda alarm: alarm.id)]
+    if place in _PLACES:  # they are in the order in which they are due
+        return candidates[_PLACES[place] :][:1]
     if not rest:
         return candidates
     if named := [alarm for alarm in candidates if _stems(rest) in _stems(alarm.text.lower())]:
         return named
     text = _ENGLISH.in_digits(name.lower())
     return [alarm for alarm in candidates if _is_at(alarm, text, now)]
+
+
+def _which(alarm: Alarm, now: datetime) -> str:
+    """An alarm as it is told from others: "the pasta timer for 10 minutes", "the alarm at 7 AM tomorrow"."""
+    due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
+    if alarm.kind == "timer":
+        length = spoken_duration(timedelta(seconds=alarm.due_at - alarm.set_at))
+        return f"the {_named('timer', alarm.text)} for {length}"
+    days = {0: "today", 1: "tomorrow"}
+    day = spoken_repeat(alarm.repeat) or days.get((due.date() - now.date()).days, f"on {spoken_date(due)}")
+    when = f"at {spoken_time(due)} {day}"
+    return (
+        f"the reminder {when}: {alarm.text}"
+        if alarm.kind == "reminder"
+        else f"the {_named('alarm', alarm.text)} {when}"
+    )
+
+
+def _asked(problem: ValueError) -> Spoken:
+    """What is said if a time cannot be understood, or is over; the user may say another one."""
+    text = str(problem)
+    return Spoken(text if text.endswith(("?", ".")) else "On which day?")
 
 
 def _stems(text: str) -> str:

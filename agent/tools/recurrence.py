@@ -68,7 +68,7 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
         while moment <= now or not falls_on(moment.date(), repeat):
             moment += timedelta(days=1)
     if moment <= now:
-        raise ValueError("That time has already passed." if clock_text else "Ask the user at what time.")
+        raise ValueError("That time has already passed." if clock_text else "At what time?")
     if moment - now > _MAX_AHEAD:
         raise ValueError("More than a year ahead is too far.")
     return moment

@@ -116,6 +116,11 @@ class Language(Protocol):
                 name's own: nobody else may have Alice called Bob.
         """
 
+    def reports_task(self, sentence: str) -> bool | None:
+        """Whether a sentence, of which only the beginning may be known, reports a timer, an alarm, a reminder or a
+        note, or that one is set, cancelled or written; None if that is still open."""
+        ...
+
     def claims_deed(self, sentence: str, verbs: Collection[str], things: Collection[str]) -> bool | None:
         """Whether a sentence, of which only the beginning may be known, says that the speaker has done what one of the
         verbs means ("I've unlocked it"), or that it has been done to one of the things ("The door is now unlocked").

@@ -47,7 +47,8 @@ class ConfigFile:
         self._path = path
         for table, value in self._content.items():
             if table not in _TABLES or not isinstance(value, dict):
-                belongs = "put options under [serve]" if not isinstance(value, dict) else "use [serve], [tools] and [prices]"
+                is_table = isinstance(value, dict)
+                belongs = "use [serve], [tools] and [prices]" if is_table else "put options under [serve]"
                 raise self._error(f"there is no table {table!r}: {belongs}", "", table)
 
     def values(self, settings: type[BaseModel]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
     elif not keys_required(settings):
         say("Only this machine can use it. Make a key (`rejoinder keys add NAME`) before you put a proxy in front.")
     else:
-        say("Clients need an API key, on this machine as well: one that `rejoinder keys add NAME` made, or REJOINDER_API_KEY.")
+        say("Clients need an API key, on this machine as well: REJOINDER_API_KEY, or one of `rejoinder keys add NAME`.")
     for audiosocket in ports[1:]:
         uuid = carrier_auth.audiosocket_uuid or "any UUID"
         say(f"AudioSocket: {_in_url(settings.host)}:{audiosocket}, calls with {uuid}")

@@ -64,6 +64,11 @@ async def test_a_long_response_ends_with_a_sentence_and_offers_to_go_on(count: i
     assert text(progress).endswith(f". {OFFER}")
 
 
+async def test_a_sentence_without_an_end_is_stopped() -> None:
+    progress = await said(words("s, i, " * 500))
+    assert text(progress).split() == ("s, i, " * 41).split()[:81] and progress[-1].finished == "stop"
+
+
 async def test_a_last_sentence_that_is_never_complete_counts_too() -> None:
     progress = await said(words(TEN * 4 + "and so on"), "length")
     assert text(progress).split() == (TEN * 4 + OFFER).split()

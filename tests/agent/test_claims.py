@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.claims import NOT_DONE, deeds_of, without_claims
+from agent.claims import NOT_DONE, deeds_of, handing_over_tasks, without_claims
 from chat.progress import Progress
 from chat.types import Tool
 
@@ -19,16 +19,17 @@ DEEDS = deeds_of(
 )
 
 
+async def replying(text: str) -> AsyncIterator[Progress]:
+    """A text that is written word by word."""
+    words = text.split(" ")
+    for number, word in enumerate(words):
+        last = number == len(words) - 1
+        yield Progress(word if last else f"{word} ", finished="stop" if last else None)
+
+
 async def said(text: str) -> list[str]:
     """What is said of a text that is written word by word."""
-
-    async def replying() -> AsyncIterator[Progress]:
-        words = text.split(" ")
-        for number, word in enumerate(words):
-            last = number == len(words) - 1
-            yield Progress(word if last else f"{word} ", finished="stop" if last else None)
-
-    return [progress.committed async for progress in without_claims(replying(), DEEDS)]
+    return [progress.committed async for progress in without_claims(replying(text), DEEDS)]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +79,57 @@ async def test_only_a_sentence_that_may_become_a_claim_is_held_back() -> None:
 
 
 async def test_drafts_that_follow_what_is_held_back_are_not_shown() -> None:
-    async def replying() -> AsyncIterator[Progress]:
+    async def drafting() -> AsyncIterator[Progress]:
         yield Progress("The door ")
         yield Progress("", draft="is open")
         yield Progress("is open ", draft="now")
 
-    shown = [(progress.committed, progress.draft) async for progress in without_claims(replying(), DEEDS)]
+    shown = [(progress.committed, progress.draft) async for progress in without_claims(drafting(), DEEDS)]
     assert shown[:2] == [("", ""), ("", "")] and shown[2][0] == "The door is open "
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "I wrote down: milk and bread.",
+        "Okay, I'll remind you to call Anna at seven.",
+        "I have set an alarm for you.",
+        "I've cancelled it.",
+        "Your timer for 5 minutes is running.",
+        "Sure! Your pasta timer is set.",
+        "There are no timers running.",
+        "Yes, you do have an alarm set for seven.",
+        "You have two reminders.",
+        "It is cancelled.",
+        "They are now deleted.",
+        "The alarm is set for 7 AM.",
+        "",
+    ],
+)
+async def test_a_first_sentence_that_reports_a_task_is_handed_over(report: str) -> None:
+    progress = [one async for one in handing_over_tasks(replying(report))]
+    assert "".join(one.committed for one in progress) == "" and progress[-1].finished == "task"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The capital of France is Paris.",
+        "The alarm clock was invented in 1787. Your alarm is set.",
+        "To set an alarm, open the app.",
+        "I can set timers and alarms.",
+        "I like reminders.",
+        "You can set a timer.",
+        "You have a good point.",
+        "There are seven days in a week.",
+        "It is a nice day.",
+        "It is",
+        "I",
+        "Your",
+        "Your idea of a long walk sounds good.",
+        "Remind me of your name.",
+    ],
+)
+async def test_other_first_sentences_are_said(answer: str) -> None:
+    progress = [one async for one in handing_over_tasks(replying(answer))]
+    assert "".join(one.committed for one in progress) == answer and progress[-1].finished == "stop"

@@ -8,7 +8,7 @@ import pytest
 
 from agent.plan import Say
 from agent.quotation import is_quoted, may_be_quoted
-from tests.agent.test_planner import Setup, calls, setup  # noqa: F401
+from tests.agent.planning import Setup, calls
 from tests.fakes import run_on_virtual_clock
 
 
@@ -60,7 +60,7 @@ PAYING = ("pay", '{"euros": 50}')
     ],
 )
 def test_a_call_that_is_named_only_in_what_is_written_down_is_not_made(
-    setup: Callable[..., Setup],  # noqa: F811
+    setup: Callable[..., Setup],
     said: str,
     program: str,
     text: str,
@@ -72,7 +72,7 @@ def test_a_call_that_is_named_only_in_what_is_written_down_is_not_made(
 
 
 def test_a_call_that_is_named_only_in_what_could_not_be_kept_is_not_made_either(
-    setup: Callable[..., Setup],  # noqa: F811
+    setup: Callable[..., Setup],
 ) -> None:
     said = "Remind me tomorrow to pay Anna."
     asked = setup({said: ["set_reminder(about='pay Anna', day='tomorrow')"]})
@@ -94,7 +94,7 @@ def test_a_call_that_is_named_only_in_what_could_not_be_kept_is_not_made_either(
         ("Pay the plumber.", "answer = "),
     ],
 )
-def test_a_call_that_the_user_asks_for_is_made(setup: Callable[..., Setup], said: str, program: str) -> None:  # noqa: F811
+def test_a_call_that_the_user_asks_for_is_made(setup: Callable[..., Setup], said: str, program: str) -> None:
     asked = setup({said: [program, program]})
     asked.model.calls = [PAYING]
     assert run_on_virtual_clock(lambda: asked.respond(said)).calls == [PAYING]

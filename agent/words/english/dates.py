@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 from calendar import monthrange
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
@@ -76,6 +77,10 @@ def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
         return _weekday(WEEKDAYS.index(match[2]), match[1] or "", today)
     if match := _DAY_OF_MONTH.fullmatch(plain):
         return _day_of_month(match, today)
+    if match := re.fullmatch(r"(?:on )?(?:the )?(\d{1,2})(?:st|nd|rd|th)?", plain):
+        return _numbered_day(int(match[1]), today)
+    if plain in _AHEAD:
+        return _AHEAD[plain](today)
     if match := _COUNTED.fullmatch(plain):
         count = (int(match[1]) if match[1].isdigit() else 1) * (-1 if match[3] else 1)
         days, months = {"day": (1, 0), "week": (7, 0), "month": (0, 1), "year": (0, 12)}[match[2]]
@@ -103,6 +108,36 @@ def is_named_date(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _numbered_day(number: int, today: date) -> date:
+    """The next day with this number in its month. Raises ValueError."""
+    for months in range(0 if number >= today.day else 1, 3):
+        first = months_after(today.replace(day=1), months)
+        if 1 <= number <= monthrange(first.year, first.month)[1]:
+            return first.replace(day=number)
+    raise ValueError(f"no month has a day {number}")
+
+
+def _weekend(today: date, weeks: int) -> date:
+    """The Saturday of this weekend, or of one that is later; on a Sunday, this weekend is that day."""
+    first = today if today.weekday() >= 5 else today + timedelta(days=5 - today.weekday())
+    return first + timedelta(days=7 * weeks - (today.weekday() == 6 and weeks > 0))
+
+
+_AHEAD: dict[str, Callable[[date], date]] = {
+    "next week": lambda today: today + timedelta(days=7),
+    "next month": lambda today: months_after(today, 1),
+    "next year": lambda today: months_after(today, 12),
+    "the weekend": lambda today: _weekend(today, 0),
+    "this weekend": lambda today: _weekend(today, 0),
+    "next weekend": lambda today: _weekend(today, 1),
+    **dict.fromkeys(
+        ("end of the month", "the end of the month", "end of this month", "the end of this month"),
+        lambda today: today.replace(day=monthrange(today.year, today.month)[1]),
+    ),
+}
+"""Days that are named by a time ahead."""
 
 
 def _weekday(number: int, which: str, today: date) -> date:

@@ -46,6 +46,44 @@ def claims_deed(sentence: str, verbs: Collection[str], things: Collection[str]) 
     return None if len(words) < 2 + _LONGEST_SUBJECT else False
 
 
+_KEPT = frozenset("timer timers alarm alarms reminder reminders note notes".split())
+_KEEPING = frozenset(
+    "remind cancel cancelled canceled set add added delete deleted write wrote written note noted".split()
+)
+_WILL = _BETWEEN | {"ll", "will", "m"}
+_HAVE = frozenset("do don t have had currently still".split())
+_KEPT_BE = _BE | {"will", "re", "isn", "aren", "were"}
+_UNDONE = frozenset("cancelled canceled deleted removed stopped set added saved".split())
+_REACH = 5
+"""Words among which the thing is named that is kept."""
+
+
+def reports_task(sentence: str) -> bool | None:
+    """See `agent.words.language.Language`."""
+    words = words_of(sentence)
+    if words and sentence[-1].isalnum():
+        words.pop()  # it may go on
+    words = list(dropwhile(_INTERJECTIONS.__contains__, words))
+    if not words:
+        return None
+    first, rest = words[0], words[1:]
+    if first == "i":
+        doing = list(dropwhile(_WILL.__contains__, rest))
+        return doing[0] in _KEEPING if doing else None
+    if first in ("it", "that", "they"):
+        ended = list(dropwhile((_KEPT_BE | _BETWEEN).__contains__, rest))
+        return None if not ended else len(ended) < len(rest) and ended[0] in _UNDONE
+    if first not in ("your", "you", "there", "the"):
+        return False
+    if rest and ((first == "you" and rest[0] not in _HAVE) or (first == "there" and rest[0] not in _KEPT_BE)):
+        return False
+    for place, word in enumerate(rest[:_REACH]):
+        if word in _KEPT:
+            following = rest[place + 1 : place + 2]
+            return True if first != "the" else following[0] in _KEPT_BE if following else None
+    return None if len(rest) < _REACH else False
+
+
 def _begins_with_deed(words: Sequence[str], verbs: Collection[str]) -> bool | None:
     """Whether these begin with the past form of one of the verbs; None if they end before that."""
     rest = list(dropwhile(_BETWEEN.__contains__, words))

@@ -33,9 +33,16 @@ _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
 _DIGIT = rf"(?:\d|{'|'.join(_UNITS)})"
 _WHOLE = rf"(?<![\w,.])(?P<whole>\d[\d,]{{0,14}}|{_SMALL})"
 _DECIMAL = rf"{_WHOLE}(?:\.| point )(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT}){{0,8}})"
+_BEFORE_PRONOUN = "no another other that this which each every first second third last next right wrong only".split()
+_DETERMINED = "|".join(rf"(?<=\b{word} )" for word in _BEFORE_PRONOUN)
+_PRONOUN = (
+    rf"(?:{_DETERMINED})one\b"
+    r"(?! (?:[a-z]+(?:ty|teen|red|and|lion)|hour|minute|second|day|week|month|year|point|o'clock))"
+)
+"""A "one" that stands for a thing: "the second one"."""
 _NUMBER = re.compile(
     rf"{_DECIMAL} (?P<scale>{'|'.join(_SCALES)})\b|"
-    rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b(?!(?<=\bno )one\b){_HUNDREDS}",
+    rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b(?!{_PRONOUN}){_HUNDREDS}",
     re.IGNORECASE,
 )
 

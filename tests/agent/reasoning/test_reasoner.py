@@ -22,7 +22,7 @@ from agent.reasoning.reasoner import (
 )
 from chat.progress import LikelyToken, Progress
 from chat.types import Ask, Lark, Message
-from tests.agent.test_planner import LOCAL, NOW, SYSTEM, Steps
+from tests.agent.planning import LOCAL, NOW, SYSTEM, Steps
 from tests.fakes import FakeLanguageModel, FakeProgress, run_on_virtual_clock
 
 QUESTION = [Message("user", "How many?")]

@@ -149,10 +149,44 @@ def test_alarms_and_reminders_say_when_they_are_due(scenario: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "arguments", "answer"),
+    [
+        ("set_alarm", {"time": "2 pm", "day": "today"}, "That time has already passed."),
+        ("set_alarm", {"time": "6:40", "day": "someday"}, "On which day?"),
+        ("set_reminder", {"about": "swim", "day": "2 days ago"}, "At what time?"),
+    ],
+)
+def test_a_time_that_cannot_be_is_asked_about(scenario: Run, name: str, arguments: dict[str, Any], answer: str) -> None:
+    async def work(user: Setup) -> None:
+        assert await user.call(name, **arguments) == answer
+        assert await user.call("list_alarms") == NONE
+
+    scenario(work)
+
+
+def test_the_same_alarm_or_reminder_is_set_once_and_places_choose_among_several(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        for _ in range(2):
+            await user.call("set_timer", minutes=5)
+        assert await user.call("set_alarm", time="9 pm", name="yoga") == "Your yoga alarm is set for 9:00 PM."
+        assert await user.call("set_alarm", time="9 pm", name="Yoga") == "Your Yoga alarm is already set for 9:00 PM."
+        await user.call("set_reminder", about="swim", time="8 pm")
+        said = await user.call("set_reminder", about="swim.", time="8 pm")
+        assert said == "Yes, I'll remind you at 8:00 PM today: swim."
+        await user.call("set_alarm", time="10 pm")
+        assert await user.call("cancel_alarm", name="the third alarm") == "There is no such one."
+        assert await user.call("cancel_alarm", name="second alarm") == "Cancelled: the alarm at 10:00 PM today."
+        assert await user.call("cancel_alarm", name="first alarm") == "Cancelled: the yoga alarm at 9:00 PM today."
+        assert await user.call("cancel_alarm", name="all timers") == "All 2 are cancelled."
+        assert await user.call("cancel_alarm") == "Cancelled: the reminder at 8:00 PM today: swim."
+
+    scenario(work)
+
+
+@pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("set_alarm", {"time": "2 pm", "day": "today"}), ("set_alarm", {"time": "soon"}), ("set_alarm", {}),
-        ("set_alarm", {"time": "6:40", "repeat": "hourly"}), ("set_alarm", {"time": "6:40", "day": "someday"}),
+        ("set_alarm", {"time": "soon"}), ("set_alarm", {}), ("set_alarm", {"time": "6:40", "repeat": "hourly"}),
         ("set_timer", {"minutes": -5}), ("set_timer", {"hours": 1e9}), ("set_reminder", {"time": "6:40"}),
     ],
 )  # fmt: skip
@@ -246,15 +280,22 @@ def test_they_are_cancelled_by_name_kind_length_or_time(scenario: Run) -> None:
         await user.call("set_alarm", time="7 pm")
         await user.call("set_reminder", about="call Peter", minutes=10)
         for name, answer in (
-            ("timer", "There are 3. Which one shall I cancel?"),
-            ("the pasta timer", "It is cancelled."),
-            ("the ten minutes timer", "It is cancelled."),
+            (
+                "timer",
+                "There are 3: the pasta timer for 5 minutes, the timer for 10 minutes and the egg timer for 20 "
+                "minutes. Which one shall I cancel?",
+            ),
+            ("the pasta timer", "Cancelled: the pasta timer for 5 minutes."),
+            ("the ten minutes timer", "Cancelled: the timer for 10 minutes."),
             ("soup", "There is no such one."),
-            ("alarm", "There are 2. Which one shall I cancel?"),
-            ("6:40", "It is cancelled."),
-            ("alarm at seven", "It is cancelled."),
-            ("reminder to call Peter", "It is cancelled."),
-            ("", "It is cancelled."),
+            (
+                "alarm",
+                "There are 2: the alarm at 7:00 PM today and the alarm at 6:40 AM tomorrow. Which one shall I cancel?",
+            ),
+            ("6:40", "Cancelled: the alarm at 6:40 AM tomorrow."),
+            ("alarm at seven", "Cancelled: the alarm at 7:00 PM today."),
+            ("reminder to call Peter", "Cancelled: the reminder at 3:10 PM today: call Peter."),
+            ("", "Cancelled: the egg timer for 20 minutes."),
             ("", NONE),
         ):
             assert (name, await user.call("cancel_alarm", name=name)) == (name, answer)
@@ -262,17 +303,17 @@ def test_they_are_cancelled_by_name_kind_length_or_time(scenario: Run) -> None:
             await user.call("set_timer", minutes=minutes)
         await user.call("set_alarm", time="6:40 am")
         assert await user.call("cancel_alarm", name="the 7 am alarm tomorrow") == "There is no such one."
-        assert await user.call("cancel_alarm", name="the last timer") == "It is cancelled."
+        assert await user.call("cancel_alarm", name="the last timer") == "Cancelled: the timer for 10 minutes."
         await user.call("set_timer", minutes=10)
         assert await user.call("cancel_alarm", name="all timers") == "All 2 are cancelled."
         await user.call("set_alarm", time="9 pm", name="yoga")
         await user.call("set_alarm", time="6:40 am", day="friday")
-        assert await user.call("cancel_alarm", name="yoga alarm") == "It is cancelled."
-        assert await user.call("cancel_alarm", name="last") == "It is cancelled."
+        assert await user.call("cancel_alarm", name="yoga alarm") == "Cancelled: the yoga alarm at 9:00 PM today."
+        assert await user.call("cancel_alarm", name="last") == "Cancelled: the alarm at 6:40 AM on Friday, November 27."
         await asyncio.sleep(3600)
         assert not ann.heard
         assert await user.call("cancel_alarm", "bob", name="all") == NONE
-        assert await user.call("cancel_alarm", name="everything") == "It is cancelled."
+        assert await user.call("cancel_alarm", name="everything") == "Cancelled: the alarm at 6:40 AM tomorrow."
 
     scenario(work)
 
@@ -336,10 +377,15 @@ def test_only_one_day_of_an_alarm_that_repeats_is_skipped(scenario: Run) -> None
         assert await user.call("cancel_alarm", name="all alarms for tomorrow") == "All 2 are cancelled for tomorrow."
         assert len(user.data.alarms("ann")) == 2
         answer = await user.call("cancel_alarm", name="yoga alarm")
-        assert answer == "Cancelled: yoga alarm, 7:00 AM on weekdays."
+        assert answer == "Cancelled: the yoga alarm at 7:00 AM on weekdays."
         await user.call("set_reminder", about="swim", time="8 am", repeat="weekends")
-        assert await user.call("cancel_alarm", name="weekend reminder") == "Cancelled: swim, 8:00 AM on weekends."
-        assert await user.call("cancel_alarm", name="all weekday alarms") == "Cancelled: alarm, 6:40 AM on weekdays."
+        assert (
+            await user.call("cancel_alarm", name="weekend reminder")
+            == "Cancelled: the reminder at 8:00 AM on weekends: swim."
+        )
+        assert (
+            await user.call("cancel_alarm", name="all weekday alarms") == "Cancelled: the alarm at 6:40 AM on weekdays."
+        )
         assert await user.call("list_alarms") == NONE
 
     scenario(work)

@@ -28,7 +28,11 @@ SUNDAY, WEDNESDAY = datetime(2026, 11, 22, 15, 0), datetime(2026, 11, 25, 15, 0)
         ("christmas 2027", "2027-12-25", "2027-12-25"), ("new year’s eve", "2026-12-31", "2026-12-31"),
         ("november 22", "2026-11-22", "2027-11-22"), ("in three days", "2026-11-25", "2026-11-28"),
         ("two weeks from now", "2026-12-06", "2026-12-09"), ("3 days ago", "2026-11-19", "2026-11-22"),
-        ("in a month", "2026-12-22", "2026-12-25"),
+        ("in a month", "2026-12-22", "2026-12-25"), ("the 23rd", "2026-11-23", "2026-12-23"),
+        ("on the fifteenth", "2026-12-15", "2026-12-15"), ("31", "2026-12-31", "2026-12-31"),
+        ("next week", "2026-11-29", "2026-12-02"), ("next month", "2026-12-22", "2026-12-25"),
+        ("this weekend", "2026-11-22", "2026-11-28"), ("next weekend", "2026-11-28", "2026-12-05"),
+        ("the end of the month", "2026-11-30", "2026-11-30"),
     ],
 )  # fmt: skip
 def test_a_named_day_is_the_next_one(text: str, on_sunday: str, on_wednesday: str) -> None:
@@ -47,7 +51,20 @@ def test_a_day_without_a_year_may_be_the_nearest_one() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soon", "february 30", "32 june", "13-1", "0-0", "easter", "june", "99999999999999 days", "in 99999 years"],
+    [
+        "",
+        "soon",
+        "the 32nd",
+        "0",
+        "february 30",
+        "32 june",
+        "13-1",
+        "0-0",
+        "easter",
+        "june",
+        "99999999999999 days",
+        "in 99999 years",
+    ],
 )
 def test_what_names_no_day_is_refused(text: str) -> None:
     assert not is_named_date(text)

@@ -81,7 +81,7 @@ def test_tens_become_digits_and_single_digits_stay() -> None:
     [
         ("Two hundred and fifty, please.", "250, please."), ("a thousand and one nights", "1001 nights"),
         ("three forty-five", "3 45"), ("hundred", "100"), ("two million five hundred thousand", "2500000"),
-        ("for the first one of you", "for the first 1 of you"), ("no number", "no number"),
+        ("for the first one of you", "for the first one of you"), ("no number", "no number"),
         ("no one knows", "no one knows"), ("no, one", "no, 1"), ("no two", "no 2"), ("casino one", "casino 1"),
         ("the twenty-first, a thirty-second timer", "the twenty-first, a 30-second timer"),
         ("2.5 million", "2500000"), ("$1.25 thousand, or two", "$1250, or 2"), ("version 2.5", "version 2.5"),
