@@ -27,7 +27,9 @@ class Chunk:
 
 
 def unheard_chunks(sent: Sequence[Chunk], item: Item) -> list[Chunk]:
-    """What was sent of a message, one span of it for each chunk, and not heard."""
+    """What was sent of a message, one span of it for each chunk, and not heard. What was written is read at once."""
+    if not item.spans:
+        return []
     unheard: list[Chunk] = []
     for chunk, span in zip(sent, item.spans, strict=True):
         if item.heard_ms is None or item.heard_ms >= span.end_ms:

@@ -18,7 +18,7 @@ from voice.history import History, new_id
 from voice.manner import SpeakingManner
 from voice.response import Response
 from voice.response_options import ResponseOptions
-from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
+from voice.turn_machine import Event, FirstSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
 
 
@@ -116,7 +116,7 @@ class Playback:
             settings,
             metrics,
             self._pace,
-            partial(self._on_event, FirstAudioSent()),
+            partial(self._on_event, FirstSent()),
             self._planner.runs,
             text,
             SpeakingManner() if self._response is None else self._response.manner,

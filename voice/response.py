@@ -73,7 +73,7 @@ class Response:
     Args:
         metrics: stamped as each step begins.
         pace: of the conversation's clauses; updated.
-        on_first_audio: called when the first audio has been sent.
+        on_first_sent: called when the first audio, or written text, has been sent.
         tool_runs: runs the conversation's tools; None if there are none.
         text: what the response says; empty if the language model decides.
         manner: how it speaks.
@@ -96,7 +96,7 @@ class Response:
         options: ResponseOptions,
         metrics: TurnMetrics,
         pace: ClausePace,
-        on_first_audio: Callable[[], None] = lambda: None,
+        on_first_sent: Callable[[], None] = lambda: None,
         tool_runs: ToolRuns | None = None,
         text: str = "",
         manner: SpeakingManner = _OWN_MANNER,
@@ -106,7 +106,7 @@ class Response:
         self.metrics = metrics
         self.done = False
         self.played_until = 0.0
-        self.options, self._pace, self._on_first_audio = options, pace, on_first_audio
+        self.options, self._pace, self._on_first_sent = options, pace, on_first_sent
         self._speech_models, self._emit = context.speech_models, context.emit
         self._spawn, self._clock = context.spawn, context.clock
         self._paused_s = 0.0
@@ -117,7 +117,7 @@ class Response:
         self._chunks: deque[Chunk] = deque()
         self._sent: list[Chunk] = []
         self._changed = asyncio.Event()
-        self._generated = self._resumed = self._audio_sent = self._apologized = False
+        self._generated = self._resumed = self._begun = self._apologized = False
         self._has_text = self._text_first = self._message_started = False
         self._finish_reason: str | None = None
         self._error: str | None = None
@@ -485,15 +485,14 @@ class Response:
             self.item.spans.append(Span(chunk.text, start_ms, start_ms + chunk.ms, word_ends))
         self.item.text += chunk.text
         self._emit(events.ResponseText(self.response_id, self.item.id, chunk.text))
-        if not chunk.ms:
-            if not self.options.speak:
-                self._stamp("first_sent")
+        if chunk.ms:
+            self._emit(events.ResponseTimes(self.response_id, self.item.id, times.later(start_ms)))
+            self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000
+            for block in np.split(audio, range(_BLOCK, len(audio), _BLOCK)):
+                self._emit(events.ResponseAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
+        elif self.options.speak:
             return
-        self._emit(events.ResponseTimes(self.response_id, self.item.id, times.later(start_ms)))
-        self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000
-        for block in np.split(audio, range(_BLOCK, len(audio), _BLOCK)):
-            self._emit(events.ResponseAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
-        if not self._audio_sent:
-            self._audio_sent = True
-            self._on_first_audio()
+        if not self._begun:
+            self._begun = True
+            self._on_first_sent()
         self._stamp("first_sent")

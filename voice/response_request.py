@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from chat.types import Message
-from voice.history import History, HistoryItem
+from voice.history import History, HistoryItem, Item
 from voice.playback import SessionSettings
 
 
@@ -43,7 +43,41 @@ class ResponseRequest:
         """Whether it is answered from the conversation as it stands."""
         return self.in_conversation and self.items is None and not self.text
 
+    @property
+    def needs_transcripts(self) -> bool:
+        """Whether it reads what the user has said last, or recordings of its own."""
+        return self.items is None or any(isinstance(item, Item) and not item.complete for item in self.items)
+
     def messages(self, conversation: History) -> list[Message]:
         """The prompt."""
         history = conversation if self.items is None else History(self.items)
         return history.messages(self.settings.instructions)
+
+
+class PendingRequests:
+    """Requests for the responses of one conversation that have not been carried out.
+
+    Attributes:
+        waiting: starts once the user has finished; None if there is none.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: ResponseRequest | None = None
+        self._started: ResponseRequest | None = None
+        self._repeated: ResponseRequest | None = None
+
+    def take(self, settings: SessionSettings) -> ResponseRequest:
+        """The request of the response that starts now; one with these settings if nobody has made any."""
+        request = self.waiting or self._repeated
+        self._started = None if request is None or request.text else request
+        self.waiting = self._repeated = None
+        return request or ResponseRequest(settings)
+
+    def repeat(self) -> None:
+        """The response that has started was interrupted before anything of it was heard."""
+        self._repeated = self._started
+
+    def hear(self, text: str) -> None:
+        """What the user said meanwhile; empty for a noise. Words are answered in place of what they interrupted."""
+        if text:
+            self._repeated = None

@@ -35,7 +35,7 @@ from voice.interim_transcripts import InterimTranscriber
 from voice.out_of_band import OutOfBandResponses
 from voice.playback import Playback, SessionSettings
 from voice.response import Response
-from voice.response_request import RequestError, ResponseRequest
+from voice.response_request import PendingRequests, RequestError, ResponseRequest
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
 from voice.turn_actions import Action
@@ -87,7 +87,7 @@ class VoiceSession:
         self._resampler, self._input, self._band_restorer = InputResampler(), InputBuffer(), TelephoneBandRestorer()
         self._utterance: Utterance | None = None
         self._echo, self._utterance_start_ms, self._item = EchoDetector(), 0, Item("", "user")
-        self._tasks = BackgroundTasks()
+        self._tasks, self._requests = BackgroundTasks(), PendingRequests()
         context = SessionContext(speech_models, self._emit, self._tasks.spawn, clock)
         self._interim = InterimTranscriber(context, self._on_interim_transcript, lambda: self._utterance)
         self._transcripts = TurnTranscripts(context)
@@ -104,7 +104,6 @@ class VoiceSession:
         self._playback = Playback(context, self._planner, self.history, self._apply)
         self.heard_ms = self._playback.heard_ms
         self._out_of_band = OutOfBandResponses(context, self._planner)
-        self._response_request: ResponseRequest | None = None
         self._away = False  # the connection has dropped: nobody hears what would be said
         self._metrics = TurnMetrics(new_id("turn"))
         self._prepare()
@@ -183,7 +182,7 @@ class VoiceSession:
 
     def interrupt(self) -> None:
         """Fall silent, and forget what was not heard or not committed: the client has gone."""
-        self._away = True
+        self._away, self._requests.waiting = True, None
         self.clear()
         self._apply(turn_machine.ResponseCancelled())
         self._unprompted.drop_announcements()
@@ -199,13 +198,13 @@ class VoiceSession:
             self._out_of_band.start(request, partial(self._complete_messages, request))
             return
         active = self._playback.active
-        if active is not None or self._response_request is not None:
+        if active is not None or self._requests.waiting is not None:
             waiting = active.response_id if active is not None else "the response that was requested before"
             raise RequestError(
                 "conversation_already_has_active_response",
                 f"{waiting} is still in progress: wait for its response.done or cancel it",
             )
-        self._response_request = request
+        self._requests.waiting = request
         self._apply(turn_machine.ResponseRequested())
 
     def open_with(self, tool: str) -> None:
@@ -222,12 +221,10 @@ class VoiceSession:
         if response_id is not None and self._out_of_band.cancel(response_id):
             return
         active = self._playback.active
-        if active is None and response_id is None and self._response_request is not None:
-            self._response_request = None  # it waits for the user to finish
-            self._apply(turn_machine.ResponseCancelled())
-            return
-        if active is None or response_id not in (None, active.response_id):
+        waits = self._requests.waiting is not None or self.state.assistant is Assistant.PAUSED
+        if response_id not in (None, active and active.response_id) or not (active or waits):
             raise RequestError("response_cancel_not_active", "Cancellation failed: no such response is in progress")
+        self._requests.waiting = None
         self._apply(turn_machine.ResponseCancelled())
 
     def truncate(self, item_id: str, heard_ms: float) -> None:
@@ -286,12 +283,13 @@ class VoiceSession:
         self._respond_unprompted()
 
     def _respond_unprompted(self) -> None:
-        """Say what nobody has asked for, if both sides are silent."""
-        if not self.state.silent or self._response_request is not None or self._away:
+        """Say what waits for both sides to be silent: what was requested, or what nobody has asked for."""
+        if not self.state.silent or self._away:
             return
-        self._forms.settle()
-        if (request := self._unprompted.next_request(self.settings)) is not None:
-            self._response_request = request
+        if self._requests.waiting is None:
+            self._forms.settle()
+            self._requests.waiting = self._unprompted.next_request(self.settings)
+        if self._requests.waiting is not None:
             self._apply(turn_machine.ResponseRequested())
 
     def _carry_out(self, action: Action) -> None:
@@ -318,6 +316,8 @@ class VoiceSession:
             case turn_actions.StopResponse():
                 self._echo.stop_playback(self._clock())
                 self._playback.stop(action.reason)
+                if action.reason == "turn_detected" and self.state.unanswered and not self.state.sent_some:
+                    self._requests.repeat()
 
     def _begin_turn(self, action: turn_actions.BeginTurn) -> None:
         prefix_start_ms = action.at_ms - self.settings.rules.timing.prefix_ms
@@ -454,6 +454,7 @@ class VoiceSession:
         return metrics
 
     def _on_transcript(self, end: turn_actions.EndTurn, text: str) -> None:
+        self._requests.hear(text)
         if not end.manual:
             backchannel = bool(text) and text != UNKNOWN_WORDS and self._is_backchannel(text)
             self._apply(turn_machine.TranscriptReady(end.turn, bool(text), backchannel))
@@ -470,7 +471,7 @@ class VoiceSession:
     # Responses.
 
     def _start_response(self) -> None:
-        request, self._response_request = self._response_request or ResponseRequest(self.settings), None
+        request = self._requests.take(self.settings)
         settings, messages = request.settings, request.messages(self.history)
         speculation, prompt = self._speculation, (settings, messages)
         response = None
@@ -489,7 +490,7 @@ class VoiceSession:
 
     async def _complete_messages(self, request: ResponseRequest, response: Response) -> list[Message]:
         """The prompt of a response, once every turn that has ended is transcribed and its tools are known."""
-        await self._transcripts.wait()
+        await self._transcripts.wait(fails=request.needs_transcripts, once=request.in_conversation)
         response.metrics.stamp("transcript_final", self._clock())  # of typed text, it is there at once
         if request.final_settings is not None:
             response.options = await request.final_settings()

@@ -116,7 +116,7 @@ class TurnState:
         ready_revision: number of the speculation whose response is ready to play.
         transcribing: the turns whose transcripts are pending.
         unanswered: the user said something that has had no response yet.
-        audio_sent: some audio of the current response has been sent.
+        sent_some: some audio, or written text, of the current response has been sent.
         idle_since_ms: when the last response had been played; None if something happened since.
     """
 
@@ -136,7 +136,7 @@ class TurnState:
     ready_revision: int = 0
     transcribing: frozenset[int] = frozenset()
     unanswered: bool = False
-    audio_sent: bool = False
+    sent_some: bool = False
     idle_since_ms: int | None = None
 
     @property
@@ -216,8 +216,8 @@ class ResponseCancelled:
 
 
 @dataclass(frozen=True)
-class FirstAudioSent:
-    """The first audio of the current response has been sent."""
+class FirstSent:
+    """The first audio, or written text, of the current response has been sent."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ Event = (
     | TranscriptReady
     | ResponseRequested
     | ResponseCancelled
-    | FirstAudioSent
+    | FirstSent
     | PlaybackDone
 )
 
@@ -270,8 +270,8 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Transition:
             return responding, [*actions, *more]
         case ResponseCancelled():
             return _stop_response(replace(state, unanswered=False), "client_cancelled")
-        case FirstAudioSent():
-            return replace(state, audio_sent=True), []
+        case FirstSent():
+            return replace(state, sent_some=True), []
         case PlaybackDone():
             after, actions = _respond_or_listen(replace(state, assistant=Assistant.IDLE), rules)
             idle = after.assistant is Assistant.IDLE and after.user is User.QUIET
@@ -307,7 +307,7 @@ def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> T
     begin: list[Action] = [BeginTurn(speaking.turn, onset)]
     if state.assistant is Assistant.PAUSED or not rules.interrupt_response:
         return speaking, begin
-    if responding and state.audio_sent:
+    if responding and state.sent_some:
         return replace(speaking, assistant=Assistant.PAUSED), [*begin, PauseResponse()]
     # The user heard nothing of the response, so their question is still unanswered: if this interruption holds no
     # words, the response starts again.
@@ -435,7 +435,7 @@ def _respond_or_listen(state: TurnState, rules: TurnRules) -> Transition:
 
 
 def _start_response(state: TurnState) -> Transition:
-    responding = replace(state, assistant=Assistant.RESPONDING, unanswered=False, audio_sent=False, idle_since_ms=None)
+    responding = replace(state, assistant=Assistant.RESPONDING, unanswered=False, sent_some=False, idle_since_ms=None)
     return responding, [StartResponse()]
 
 

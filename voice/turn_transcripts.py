@@ -46,11 +46,21 @@ class TurnTranscripts:
                 f"{len(self._pending)} turns still wait to be transcribed: wait for their transcripts",
             )
 
-    async def wait(self) -> None:
-        """Wait until every turn that has ended is transcribed. Raises RuntimeError if the last one could not be."""
+    async def wait(self, *, fails: bool = True, once: bool = True) -> None:
+        """Wait until every turn that has ended is transcribed.
+
+        Args:
+            fails: what waits fails if the last one could not be.
+            once: nothing else does after it.
+
+        Raises:
+            RuntimeError: the last one could not be transcribed.
+        """
         if self._pending:
             await asyncio.wait(set(self._pending))  # unlike gather, this does not cancel them with us
-        failure, self._failure = self._failure, ""
+        failure = self._failure if fails else ""
+        if fails and once:
+            self._failure = ""
         if failure:
             raise RuntimeError(failure)
 

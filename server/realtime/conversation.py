@@ -404,7 +404,11 @@ class RealtimeConversation:
         items: list[HistoryItem] = []
         for number, one in enumerate(created):
             if isinstance(one, ItemReference):
-                items.append(self.session.history.get(one.id))
+                try:
+                    items.append(self.session.history.get(one.id))
+                except UnknownItem as error:
+                    param = f"response.input.{number}.id"
+                    raise InvalidEvent(str(error.args[0]), code="item_not_found", param=param) from None
                 continue
             item, recording = self._read_item(one, f"response.input.{number}")
             self._transcribe(item, recording)

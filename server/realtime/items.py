@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from server.realtime.validation import InvalidEvent
 from server.response_format import StrictModel
@@ -18,14 +18,25 @@ ItemId = Annotated[str, Field(min_length=1, max_length=64)]
 Status = Literal["completed", "incomplete", "in_progress"]
 
 
-class Text(StrictModel):
+class _Part(StrictModel):
+    """A part of a message. OpenAI's client writes fields of other parts, too, as null."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_null(cls, fields: Any) -> Any:
+        return (
+            {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
+        )
+
+
+class Text(_Part):
     """Text of a message."""
 
     type: Literal["input_text", "output_text"]
     text: str = Field(max_length=MAX_TEXT)
 
 
-class Audio(StrictModel):
+class Audio(_Part):
     """Speech: its transcript, or for the user base64 audio in the session's input format, which is transcribed."""
 
     type: Literal["input_audio", "output_audio"]
@@ -33,7 +44,7 @@ class Audio(StrictModel):
     transcript: str | None = Field(None, max_length=MAX_TEXT)
 
 
-class InputImage(StrictModel):
+class InputImage(_Part):
     """An image, which no language model here can see: always rejected."""
 
     type: Literal["input_image"]
@@ -138,7 +149,7 @@ def _message(item_id: str, created: MessageItem) -> tuple[Item, str | None]:
                 )
     if len(recordings) > 1:
         raise InvalidEvent("a message may contain one recording: create an item for each", param="content")
-    item = Item(item_id, created.role, "".join(texts), spoken=bool(recordings), complete=not recordings)
+    item = Item(item_id, created.role, "\n".join(filter(None, texts)), spoken=bool(recordings), complete=not recordings)
     return item, recordings[0] if recordings else None
 
 

@@ -139,6 +139,7 @@ class Call:
         self._pending_texts = self._announcement_count = self._generation = 0
         self._response_id: str | None = None
         self._dropped_response_id: str | None = None
+        self._may_resume = False  # the caller speaks over a response, and may only cough
         self._phase = "listening"
         self._digits, self._digits_deadline = "", 0.0
         self._started_at = self._last_audio_at = self._last_active_at = now
@@ -237,7 +238,7 @@ class Call:
         fields: dict[str, Any] = event.model_extra or {}
         match event.type:
             case "response.created":
-                self._response_id = str(fields["response"]["id"])
+                self._response_id, self._may_resume = str(fields["response"]["id"]), False
             case "response.output_audio.delta" if (
                 fields["response_id"] != self._dropped_response_id and not self._hanging_up
             ):
@@ -251,6 +252,7 @@ class Call:
             case "input_audio_buffer.speech_started":
                 self._prompts_spoken = 0
                 if not self._hanging_up:
+                    self._may_resume = self._response_id is not None or self._playout.busy(now)
                     self._interrupt(now)
             case "rejoinder.phase":
                 self._phase = str(fields["phase"])
@@ -312,6 +314,8 @@ class Call:
         self._interrupt(now)
         if self._response_id is not None:
             self._dropped_response_id = self._response_id
+        if self._response_id is not None or self._may_resume:
+            self._may_resume = False
             self.client_events.append(ResponseCancel(type="response.cancel"))
 
     def _submit_digits(self, now: float) -> None:

@@ -13,6 +13,7 @@ from chat.types import Ask, Message
 from tests.fakes import FakeLanguageModel, FakeProgress
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
+from voice.history import Item
 from voice.playback import SessionSettings
 from voice.response_options import ResponseOptions
 from voice.response_request import ResponseRequest
@@ -126,8 +127,9 @@ def test_a_response_is_not_sent_minutes_ahead() -> None:
     async def scenario(harness: SessionHarness) -> None:
         harness.language_model.words = [f" word{n}" for n in range(900)]
         harness.language_model.seconds_per_word = 0.0
-        await harness.ask_question(1.0)
-        await asyncio.sleep(5)
+        harness.session.history.add(Item("item_1", "user", "Tell me a long story.", complete=True))
+        harness.session.respond()
+        await asyncio.sleep(6)
 
     harness = run_session(scenario)
     sent_s = sum(len(e.samples) for e in harness.events_of(events.ResponseAudio)) / 24_000

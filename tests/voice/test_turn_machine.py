@@ -28,7 +28,7 @@ from voice.turn_machine import (
     Cleared,
     Committed,
     EndpointDecision,
-    FirstAudioSent,
+    FirstSent,
     PlaybackDone,
     ResponseCancelled,
     ResponseReady,
@@ -107,7 +107,7 @@ def test_after_playback_the_machine_listens() -> None:
 
 def test_speech_over_the_response_pauses_it_at_once() -> None:
     driver = Driver().to_response()
-    driver.apply(FirstAudioSent())
+    driver.apply(FirstSent())
     start = driver.now
     assert driver.speech(TIMING.barge_in_ms - WINDOW_MS) == []
     assert driver.speech(WINDOW_MS) == [BeginTurn(2, start), PauseResponse()]
@@ -186,7 +186,7 @@ def test_a_noise_before_the_first_audio_of_the_response_does_not_lose_it() -> No
     driver.speech(160)
     driver.silence(600)
     assert driver.apply(TranscriptReady(2, has_words=False)) == [StartResponse()]
-    driver.apply(FirstAudioSent())
+    driver.apply(FirstSent())
     driver.speech(160)
     driver.silence(600)
     assert driver.apply(TranscriptReady(3, has_words=False)) == [ResumeResponse()]  # the user heard some of it
@@ -363,14 +363,14 @@ def test_words_over_the_response_stop_it_before_the_turn_is_over() -> None:
 
 def test_speech_longer_than_a_backchannel_stops_the_response() -> None:
     driver = Driver(ENDPOINTER_RULES).to_response()
-    driver.apply(FirstAudioSent())
+    driver.apply(FirstSent())
     assert StopResponse("turn_detected") not in driver.speech(TIMING.backchannel_ms - WINDOW_MS)
     assert driver.speech(2 * WINDOW_MS) == [StopResponse("turn_detected")]
 
 
 def test_silence_after_a_response_is_a_turn_after_the_idle_timeout() -> None:
     driver = Driver(TurnRules(silence_only=True, idle_timeout_ms=5000)).to_response()
-    driver.apply(FirstAudioSent())
+    driver.apply(FirstSent())
     driver.apply(PlaybackDone())
     idle_since = driver.now
     assert driver.silence(5000 - 2 * WINDOW_MS) == []
@@ -418,7 +418,7 @@ EVENTS = st.one_of(
             ResponseCancelled(),
             PlaybackDone(),
             Cleared(),
-            FirstAudioSent(),
+            FirstSent(),
             "transcript",
             "backchannel",
             "decision",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from voice.audio.vad import WINDOW_MS, Frame
 from voice.turn_actions import Action, CancelSpeculation, StartResponse, StartSpeculation
-from voice.turn_machine import Event, FirstAudioSent, TranscriptReady, TurnRules, TurnState, step
+from voice.turn_machine import Event, FirstSent, TranscriptReady, TurnRules, TurnState, step
 
 RULES = TurnRules(silence_only=True)
 ENDPOINTER_RULES = TurnRules()
@@ -55,7 +55,7 @@ def to_speculation(*, over_response: bool = False) -> Driver:
     driver = Driver(ENDPOINTER_RULES, with_speculations=True)
     if over_response:
         driver.to_response()
-        driver.apply(FirstAudioSent())
+        driver.apply(FirstSent())
     driver.speech(640)
     driver.silence(TIMING.soft_end_ms)
     assert driver.state.speculating

@@ -153,7 +153,20 @@ def test_an_out_of_band_response_fails_like_any_other_if_a_recording_cannot_be_t
 def test_a_reference_to_an_unknown_item_is_an_error() -> None:
     async def scenario(client: Client) -> None:
         await client.send("response.create", response={"input": [{"type": "item_reference", "id": "x"}]})
-        assert client.error["code"] == "item_not_found"
+        assert (client.error["code"], client.error["param"]) == ("item_not_found", "response.input.0.id")
         assert "response.created" not in client.types()
 
     hold_conversation(scenario)
+
+
+def test_parts_of_a_message_are_lines_and_nulls_of_other_parts_are_ignored() -> None:
+    async def scenario(client: Client) -> None:
+        empty = {"audio": None, "transcript": None, "image_url": None, "detail": None}
+        parts = [{"type": "input_text", "text": text, **empty} for text in ("What is it?", "Answer in one word.")]
+        await client.send("conversation.item.create", item=user(*parts))
+        await client.send("response.create")
+        await asyncio.sleep(3)
+
+    client = hold_conversation(scenario)
+    assert "error" not in client.types()
+    assert client.language_model.prompts[-1][-1].content == "What is it?\nAnswer in one word."

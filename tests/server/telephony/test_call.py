@@ -262,6 +262,22 @@ def test_keys_interrupt_a_response_that_began_after_them_and_get_their_own(secon
     assert [event for event in caller.events if event.type == "error"] == []
 
 
+def test_a_key_stops_a_response_that_pauses_for_a_cough() -> None:
+    async def script(caller: VirtualCaller) -> None:
+        caller.language_model.words = [f" word{n}" for n in range(80)]
+        await caller.ask()
+        await caller.listen(0.5)
+        caller.speech_models.recognizer.text = "mhm"
+        await caller.speak(0.3)
+        caller.press("7")
+        caller.language_model.words = [" Thank", " you."]
+        await caller.listen(6.0)
+        assert [role for role, _ in caller.history[-2:]] == ["system", "assistant"]
+        assert [number for number, (_, text) in enumerate(caller.history) if "word" in text] == [1], "it goes on"
+
+    run_call(script)
+
+
 # Silence and time.
 
 
