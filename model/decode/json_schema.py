@@ -6,7 +6,8 @@ exclude values, so that whatever follows the bounded schema also follows the ori
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from model.decode.grammar import InvalidGrammar
@@ -16,6 +17,12 @@ MAX_STRING = 2000
 
 MAX_NUMBER = 10**15
 """Largest absolute value of a number whose schema names no bound. Floating point holds every integer up to here."""
+
+MAX_MULTIPLE = 10_000
+"""Largest `multipleOf`: the automaton of its multiples grows with it."""
+
+_DIGITS = 15
+"""Of a number in floating point that is certainly written as it was given."""
 
 MAX_ITEMS = 200
 """Items of an array whose schema names no `maxItems`."""
@@ -75,6 +82,8 @@ def locate_error(schema: Any, error_of: Callable[[Any], str]) -> InvalidGrammar:
     node: Any = schema
     while True:
         for name, child in _children(node):
+            if isinstance(child, bool):  # "additionalProperties": false alone allows nothing, and is right
+                continue
             if name.split(".")[0] in definitions and node is schema:
                 own = error_of({"$ref": f"#/{name.replace('.', '/', 1)}", **definitions})
             else:
@@ -100,6 +109,13 @@ def check(schema: Any) -> None:
         for keyword, reason in _UNSUPPORTED.items():
             if node.get(keyword) is not None and node[keyword] is not _UNRESTRICTING[keyword]:
                 raise InvalidGrammar(reason, f"{path}.{keyword}".strip("."))
+        if keyword := _inexact(node):
+            reason = "numbers of so many digits cannot be written exactly: use a string"
+            raise InvalidGrammar(reason, f"{path}.{keyword}".strip("."))
+        multiple = node.get("multipleOf")
+        if isinstance(multiple, (int, float)) and multiple > MAX_MULTIPLE:
+            reason = f"multiples of more than {MAX_MULTIPLE:,} cannot be enforced: list them in enum"
+            raise InvalidGrammar(reason, f"{path}.multipleOf".strip("."))
         fewest = node.get("minProperties")
         if isinstance(fewest, (int, float)) and fewest > 1:
             # The grammar cannot tell whether the name of an additional property was used before.
@@ -112,6 +128,33 @@ def check(schema: Any) -> None:
                 raise InvalidGrammar(
                     f"a schema is an object or a boolean, not {type(child).__name__}", f"{path}.{name}".strip(".")
                 )
+
+
+def _inexact(node: Mapping[str, Any]) -> str:
+    """The keyword with a number that the compiler would write as another one: it takes them for floating point. Empty
+    if there is none."""
+    values = [("const", node.get("const")), *(("enum", value) for value in _as_list(node.get("enum")))]
+    while values:
+        keyword, value = values.pop()
+        if isinstance(value, int) and not _is_exact(value):
+            return keyword
+        if isinstance(value, float) and len(Decimal(repr(value)).normalize().as_tuple().digits) > _DIGITS:
+            return keyword
+        parts = value.values() if isinstance(value, Mapping) else _as_list(value)
+        values += [(keyword, part) for part in parts]
+    for keyword, sign in (("minimum", 1), ("exclusiveMinimum", 1), ("maximum", -1), ("exclusiveMaximum", -1)):
+        bound = node.get(keyword)
+        if isinstance(bound, int) and sign * bound > MAX_NUMBER and not _is_exact(bound):
+            return keyword  # other bounds are tightened
+    return ""
+
+
+def _is_exact(number: int) -> bool:
+    return abs(number) <= MAX_NUMBER or (abs(number) < 1 << 1000 and int(float(number)) == number)
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _children(node: Any) -> Iterator[tuple[str, Any]]:
@@ -195,11 +238,13 @@ def _add_bounds(node: dict[str, Any], *, may_close: bool) -> None:
         fewest = node.get("minLength", 0)
         node["maxLength"] = max(MAX_STRING, fewest if isinstance(fewest, int) else 0)
     if types & {"integer", "number"}:
-        lower = _number(node, "minimum", "exclusiveMinimum")
-        upper = _number(node, "maximum", "exclusiveMaximum")
-        if lower is None and (upper is None or upper > -MAX_NUMBER):
+        lower = _bound(node, ("exclusiveMinimum", "minimum"), 1)
+        upper = _bound(node, ("exclusiveMaximum", "maximum"), -1)
+        if (lower is None or lower < -MAX_NUMBER) and (upper is None or upper > -MAX_NUMBER):
+            node.pop("exclusiveMinimum", None)
             node["minimum"] = -MAX_NUMBER
-        if upper is None and (lower is None or lower < MAX_NUMBER):
+        if (upper is None or upper > MAX_NUMBER) and (lower is None or lower < MAX_NUMBER):
+            node.pop("exclusiveMaximum", None)
             node["maximum"] = MAX_NUMBER
     if "array" in types and "maxItems" not in node:
         fewest = node.get("minItems", 0)
@@ -214,9 +259,21 @@ def _add_bounds(node: dict[str, Any], *, may_close: bool) -> None:
             node.setdefault("additionalProperties", False)
 
 
-def _number(node: Mapping[str, Any], *keywords: str) -> float | None:
-    values = [node[keyword] for keyword in keywords if isinstance(node.get(keyword), (int, float))]
-    return float(values[0]) if values else None
+def _bound(node: dict[str, Any], keywords: tuple[str, str], sign: int) -> float | None:
+    """The tighter one of two bounds, which alone is kept; None if there is none.
+
+    Args:
+        keywords: the exclusive and the inclusive one; of equal ones, the exclusive one is kept.
+        sign: 1 for lower bounds, -1 for upper ones.
+    """
+    given = [(sign * node[keyword], keyword) for keyword in keywords if isinstance(node.get(keyword), (int, float))]
+    if not given:
+        return None
+    tightest, kept = max(given, key=lambda one: one[0])
+    for _, keyword in given:
+        if keyword != kept:
+            del node[keyword]
+    return float(sign * tightest)
 
 
 _CLUES = {

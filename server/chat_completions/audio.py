@@ -149,6 +149,7 @@ async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:
     """The response format and the language. Raises APIError if a field asks for something else than there is."""
     unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream", "clean", _GRANULARITIES}
+    unknown = {name for name in unknown if not name.startswith("chunking_strategy[")}
     if unknown:
         name = min(unknown)
         raise APIError(400, f"there is no parameter {name!r}", name, "unknown_parameter")

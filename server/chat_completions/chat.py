@@ -92,7 +92,7 @@ class ChatCompletions(TextEndpoint):
             if body.diffusing and not choice.calls:
                 whole = {"role": "assistant", "content": choice.text + update.draft}
                 yield chunk(index, whole, scores=scores, diffusion_meta=_diffusion_meta(choice, update))
-            elif update.text:
+            elif update.text or scores:
                 yield chunk(index, {"content": update.text}, scores=scores)
             if update.finish_reason:
                 yield chunk(index, {}, update.finish_reason)

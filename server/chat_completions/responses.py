@@ -46,7 +46,7 @@ class Responses(TextEndpoint):
         super().__init__(engine, context.model, limit)
         self._context, self._reasoning = context, reasoning
         self._stored = Kept[_Stored](STORED_RESPONSES)
-        self._running: dict[str, tuple[str, ToolLoop]] = {}
+        self._running: dict[str, tuple[str, ToolLoop, dict[str, Any]]] = {}
 
     async def cancel(self, request: Request) -> Response:
         """Stop a response that is being generated. Raises APIError."""
@@ -54,8 +54,9 @@ class Responses(TextEndpoint):
         running = self._running.get(name)
         if running is None or running[0] != owner:
             raise APIError(404, f"no response {name!r} is being generated", "id")
-        running[1].cancel()
-        return JSONResponse({"id": name, "object": "response", "status": "cancelled"})
+        _, loop, response = running
+        loop.cancel()
+        return JSONResponse({**response, "status": "cancelled"})
 
     async def create(self, request: Request) -> Response:
         """A new response. Raises APIError, ClientDisconnect."""
@@ -72,8 +73,12 @@ class Responses(TextEndpoint):
         return JSONResponse(await unless_disconnected(request, last()))
 
     async def retrieve(self, request: Request) -> Response:
-        """A stored response. Raises APIError."""
-        return JSONResponse(self._find(request.path_params["id"], key_name(request.state.key)).body)
+        """A stored response, or one that is being generated. Raises APIError."""
+        name, owner = request.path_params["id"], key_name(request.state.key)
+        running = self._running.get(name)
+        if running is not None and running[0] == owner:
+            return JSONResponse(running[2])
+        return JSONResponse(self._find(name, owner).body)
 
     async def delete(self, request: Request) -> Response:
         """Forget a stored response. Raises APIError."""
@@ -86,21 +91,37 @@ class Responses(TextEndpoint):
         """Forget all responses of an API key."""
         self._stored.forget(key)
 
-    def _find(self, name: str, owner: str) -> _Stored:
-        """A response of this owner. Others are told that there is none. Raises APIError."""
+    def _find(self, name: str, owner: str, param: str = "id") -> _Stored:
+        """A response of this owner. Others are told that there is none.
+
+        Args:
+            param: the parameter that names it.
+
+        Raises:
+            APIError: there is none.
+        """
         stored = self._stored.get(name, owner)
         if stored is None:
             message = (
                 f"there is no stored response {name!r}; the newest {STORED_RESPONSES.bytes >> 20} MiB of a key are kept"
             )
-            raise APIError(404, message, "id")
+            raise APIError(404, message, param)
         return stored
 
     async def _stream(self, body: ResponseRequest, key: ApiKey | None) -> AsyncIterator[str]:
-        number = 0
-        async for item in self._events(body, key):
-            yield event({**item, "sequence_number": number}, item["type"])
-            number += 1
+        number, response = 0, dict[str, Any]()
+        try:
+            async for item in self._events(body, key):
+                response = item.get("response", response)
+                yield event({**item, "sequence_number": number}, item["type"])
+                number += 1
+        except APIError as error:
+            if not response:
+                raise  # its status says it
+            told = {"code": error.code or "server_error", "message": error.message}
+            yield event({"type": "error", **told, "param": error.param, "sequence_number": number}, "error")
+            failed = {"type": "response.failed", "response": {**response, "status": "failed", "error": told}}
+            yield event({**failed, "sequence_number": number + 1}, "response.failed")
 
     async def _events(self, body: ResponseRequest, key: ApiKey | None) -> AsyncIterator[dict[str, Any]]:
         """Every event of a response. The last one holds it complete."""
@@ -127,11 +148,14 @@ class Responses(TextEndpoint):
                     ask,
                     found,
                 )
-                self._running[response["id"]] = owner, loop
+                self._running[response["id"]] = owner, loop, response
                 try:
+                    items = steps.events()
+                    first = await anext(items)  # what is wrong with the request is known before a response exists
                     yield {"type": "response.created", "response": response}
                     yield {"type": "response.in_progress", "response": response}
-                    async for item in steps.events():
+                    yield first
+                    async for item in items:
                         yield item
                 finally:
                     del self._running[response["id"]]
@@ -168,7 +192,7 @@ class Responses(TextEndpoint):
         """Instructions, which apply to this response only, what came before, and the input. Raises APIError."""
         messages = [] if body.instructions is None else [Message("system", body.instructions)]
         if body.previous_response_id is not None:
-            messages += self._find(body.previous_response_id, owner).messages
+            messages += self._find(body.previous_response_id, owner, "previous_response_id").messages
         messages += [Message("user", body.input)] if isinstance(body.input, str) else _messages(body.input)
         if not messages:
             raise APIError(400, "the input has no messages: it needs one", "input")

@@ -45,6 +45,9 @@ class InputItem(StrictModel):
     tools: list[dict[str, Any]] | None = None
     approval_request_id: str | None = None
     phase: str | None = None
+    async_: None = Field(None, alias="async")
+    caller: None = None
+    namespace: None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> InputItem:

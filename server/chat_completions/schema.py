@@ -31,24 +31,27 @@ class ContentPart(StrictModel):
     type: str
     text: str | None = None
     refusal: str | None = None
-    image_url: Any = None
-    input_audio: Any = None
-    file: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_readable(cls, fields: Any) -> Any:
+        kind = fields.get("type", "text") if isinstance(fields, dict) else "text"
+        if kind not in ("text", "input_text", "output_text", "refusal"):
+            raise ValueError(f"content of type {str(kind)[:40]!r} cannot be read: this model reads text only")
+        return fields
 
     @model_validator(mode="after")
     def _is_text(self) -> ContentPart:
-        if self.type not in ("text", "input_text", "output_text", "refusal"):
-            raise ValueError(f"content of type {self.type!r} cannot be read: this model reads text only")
         if self.text is None and self.refusal is None:
             raise ValueError("a part of type 'text' needs the field 'text'")
         return self
 
 
 def content_text(content: str | Sequence[ContentPart] | None) -> str:
-    """Content, as one string."""
+    """Content, as one string with a line for each part."""
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(part.text or part.refusal or "" for part in content)
+    return "\n".join(part.text or part.refusal or "" for part in content)
 
 
 class FunctionCall(StrictModel):
@@ -56,6 +59,7 @@ class FunctionCall(StrictModel):
 
     name: str
     arguments: str = "{}"
+    parsed_arguments: Any = None  # OpenAI's client sends back what it has parsed
 
 
 class MessageToolCall(StrictModel):
@@ -76,10 +80,14 @@ class ChatMessage(StrictModel):
     tool_calls: list[MessageToolCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
+    annotations: list[Any] | None = None
+    parsed: Any = None
+    audio: None = None
+    function_call: None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> ChatMessage:
-        if self.content is None and not self.tool_calls:
+        if self.content is None and not self.tool_calls and not self.refusal:
             raise ValueError("a message needs content")
         if self.tool_calls and self.role != "assistant":
             raise ValueError("only a message of the assistant has tool_calls")
@@ -90,7 +98,7 @@ class ChatMessage(StrictModel):
     @property
     def text(self) -> str:
         """The content, as one string."""
-        return content_text(self.content)
+        return content_text(self.content) or self.refusal or ""
 
 
 class FunctionDefinition(StrictModel):

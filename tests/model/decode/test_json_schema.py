@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.decode.grammar import InvalidGrammar
-from model.decode.json_schema import MAX_NUMBER, MAX_STRING, bounded, check
+from model.decode.json_schema import MAX_NUMBER, MAX_STRING, bounded, check, locate_error
 
 
 def test_strings_numbers_and_arrays_get_bounds_and_objects_are_closed() -> None:
@@ -78,3 +78,53 @@ def test_a_schema_of_any_depth_is_checked_without_recursion() -> None:
     check(schema)
     with pytest.raises(InvalidGrammar, match="subschemas"):
         check({"anyOf": [{}] * 6000})
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"minimum": -(2**63), "maximum": 2**63 - 1}, {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER}),
+        ({"exclusiveMinimum": 0, "maximum": 1.7976931348623157e308}, {"exclusiveMinimum": 0, "maximum": MAX_NUMBER}),
+        ({"minimum": 3, "exclusiveMinimum": 3, "maximum": 9}, {"exclusiveMinimum": 3, "maximum": 9}),
+        ({"minimum": 4, "exclusiveMinimum": 3, "maximum": 9}, {"minimum": 4, "maximum": 9}),
+        ({"minimum": 2**60, "maximum": 2**61}, {"minimum": 2**60, "maximum": 2**61}),
+    ],
+)
+def test_bounds_are_tightened_to_what_floating_point_holds(given: dict[str, Any], kept: dict[str, Any]) -> None:
+    check({"type": "number", **given})
+    assert bounded({"type": "number", **given}) == {"type": "number", **kept}
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"properties": {"id": {"enum": [1, 175928847299117063]}}}, "properties.id.enum"),
+        ({"const": {"a": [1234567890123456789]}}, "const"),
+        ({"const": 123456789.12345679}, "const"),
+        ({"type": "integer", "minimum": 9007199254740993, "maximum": 9007199254740995}, "minimum"),
+        ({"properties": {"n": {"type": "integer", "multipleOf": 50_000}}}, "properties.n.multipleOf"),
+    ],
+)
+def test_numbers_that_would_be_written_as_others_are_refused(schema: dict[str, Any], path: str) -> None:
+    with pytest.raises(InvalidGrammar) as refused:
+        check(schema)
+    assert refused.value.path == path
+
+
+def test_other_numbers_are_not_refused() -> None:
+    check({"enum": [2**60, 80351110224678912, 0.1, -3.25, 1e30, True, None, 123456.789], "multipleOf": 0.01})
+
+
+def test_the_cause_of_an_error_is_found_beside_a_closed_object() -> None:
+    def error_of(schema: Any) -> str:
+        if schema is False:
+            return "Unsatisfiable schema: schema is false"
+        return "regex parse error" if "(?=" in str(schema) else ""
+
+    schema = {
+        "type": "object",
+        "properties": {"zip": {"type": "string", "pattern": "(?=x)"}},
+        "additionalProperties": False,
+    }
+    error = locate_error(schema, error_of)
+    assert error.path == "properties.zip.pattern"

@@ -6,13 +6,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import jsonschema
 import openai
 import pytest
 from openai import OpenAI
+from pydantic import BaseModel
 
 from server.request_body import MAX_VALUES
 from tests.real_time import HANG_S
@@ -173,3 +174,26 @@ def test_a_body_of_countless_values_is_refused_before_each_of_them_is_an_error(
     for body in ({"messages": many, "input": many, "session": {"include": many}}, many):
         response = httpx.post(f"http://{address}/v1/{path}", json=body, timeout=HANG_S)
         assert response.status_code == 413 and "20,000 values" in response.json()["error"]["message"]
+
+
+class Weather(BaseModel):
+    """The weather of a city."""
+
+    city: Literal["Paris", "Rome"]
+
+
+def test_what_the_official_client_has_returned_can_be_sent_back(client: OpenAI) -> None:
+    tool = openai.pydantic_function_tool(Weather)
+    parsed = client.chat.completions.parse(model="tiny", messages=QUESTION, tools=[tool], tool_choice="required")
+    called = parsed.choices[0].message
+    assert called.tool_calls and isinstance(called.tool_calls[0].function.parsed_arguments, Weather)
+    output: Any = {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "sunny"}
+    plain = client.chat.completions.create(model="tiny", messages=QUESTION, max_tokens=4).choices[0].message
+    refusal: Any = {"role": "assistant", "content": None, "refusal": "No."}
+    dumped = plain.model_dump()
+    for earlier in ([called, output], [called.model_dump(), output], [{**dumped, "parsed": None}], [dumped], [refusal]):
+        messages: Any = [*QUESTION, *earlier, {"role": "user", "content": "and?"}]
+        assert client.chat.completions.create(model="tiny", messages=messages, max_tokens=4).choices
+    first = client.responses.create(model="tiny", input=QUESTION, max_output_tokens=4)
+    items: Any = [*QUESTION, *(item.model_dump(by_alias=True) for item in first.output), QUESTION[-1]]
+    assert client.responses.create(model="tiny", input=items, max_output_tokens=4).output

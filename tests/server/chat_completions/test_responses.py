@@ -9,8 +9,11 @@ from openai import OpenAI
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKeys
+from server.api_errors import APIError
 from server.budgets import STORED_RESPONSES
 from server.chat_completions import responses
+from server.chat_completions.generation import Update
+from server.chat_completions.response_output import ResponseOutput
 from tests.real_time import HANG_S
 from tests.server.chat_completions.test_chat import QUESTION, expected_text
 from tests.server.live_server import serving
@@ -99,3 +102,49 @@ def test_the_most_calls_of_a_response_are_at_least_one(client: OpenAI) -> None:
     assert response.max_tool_calls == 2
     with pytest.raises(openai.BadRequestError, match="max_tool_calls"):
         client.responses.create(model="tiny", input="hello to you", max_tool_calls=0)
+
+
+def test_what_is_wrong_with_a_stream_is_said_by_its_status(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="tiny", input="x " * 9000, stream=True)
+    pattern = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
+    tool = {"type": "function", "name": "f", "parameters": pattern, "strict": True}
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="tiny", input="hello", tools=[tool], stream=True)
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.responses.create(model="tiny", input="hello", previous_response_id="resp_0")
+    assert unknown.value.param == "previous_response_id"
+
+
+def test_an_error_in_the_middle_of_a_stream_is_an_event(client: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = ResponseOutput.add
+
+    def failing(self: ResponseOutput, update: Update) -> list[dict[str, object]]:
+        if len(self.choice.text) > 3:
+            raise APIError(500, "it broke", code="broken")
+        return list(add(self, update))
+
+    monkeypatch.setattr(ResponseOutput, "add", failing)
+    seen = list(client.responses.create(model="tiny", input="hello", max_output_tokens=30, stream=True))
+    assert [event.sequence_number for event in seen] == list(range(len(seen)))
+    assert seen[0].type == "response.created"
+    assert seen[-2].type == "error" and seen[-2].message == "it broke"
+    assert seen[-1].type == "response.failed" and seen[-1].response.status == "failed"
+
+
+def test_a_response_can_be_read_and_cancelled_while_it_is_generated(client: OpenAI) -> None:
+    stream = client.responses.create(model="tiny", input="hello", max_output_tokens=400, stream=True)
+    created = next(iter(stream))
+    assert created.type == "response.created"
+    assert client.responses.retrieve(created.response.id).status == "in_progress"
+    cancelled = client.responses.cancel(created.response.id)
+    assert cancelled.status == "cancelled" and cancelled.output_text == "" and cancelled.model == "tiny"
+
+
+def test_images_and_files_are_named_as_what_cannot_be_read(client: OpenAI) -> None:
+    for part in (
+        {"type": "input_image", "image_url": "http://x/y.png", "detail": "auto"},
+        {"type": "input_file", "file_id": "file_1"},
+    ):
+        with pytest.raises(openai.BadRequestError, match=f"'{part['type']}' cannot be read"):
+            client.responses.create(model="tiny", input=[{"role": "user", "content": [part]}])
