@@ -92,7 +92,7 @@ class EventWriter:
             case session_events.SpeechStopped(item_id=item_id, audio_end_ms=end_ms):
                 self._emit("input_audio_buffer.speech_stopped", item_id=item_id, audio_end_ms=end_ms)
             case session_events.InputCommitted(item=item, previous_id=previous):
-                self._emit("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
+                self._emit("input_audio_buffer.committed", item_id=item.id, previous_item_id=self._mcp.shown(previous))
                 self.item_added(item, previous)
             case session_events.IdleTimeout(item_id=item_id, start_ms=start_ms, end_ms=end_ms):
                 span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
@@ -175,6 +175,7 @@ class EventWriter:
     def item_added(self, item: HistoryItem, previous_id: str | None) -> None:
         """Send that the conversation has a new, finished item."""
         written = item_object(item)
+        previous_id = self._mcp.shown(previous_id)
         self._emit("conversation.item.added", item=written, previous_item_id=previous_id)
         self._emit("conversation.item.done", item={**written, "status": "completed"}, previous_item_id=previous_id)
 

@@ -118,6 +118,7 @@ class McpTools:
         self._servers: dict[str, _Server] = {}
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[str, _Call] = {}
+        self._outputs: dict[str, str] = {}  # the items of calls by those of their outputs, which clients do not know
         self._other_items = Kept[dict[str, Any]](TOOL_LISTS)
         self._tasks = BackgroundTasks()
 
@@ -257,6 +258,8 @@ class McpTools:
         self._calls[item.id] = _Call(server, item, wire, in_conversation)
         if len(self._calls) > _MAX_CALLS:
             del self._calls[next(iter(self._calls))]
+        if len(self._outputs) > _MAX_CALLS:
+            del self._outputs[next(iter(self._outputs))]
 
     def kind(self, item_id: str) -> CallKind:
         """What a function call is on the wire."""
@@ -305,6 +308,7 @@ class McpTools:
         """The voice session adds the output of a call. Whether the call is of an MCP tool, whose item carries it."""
         calls = [call for call in self._calls.values() if call.item.call_id == output.call_id]
         for call in calls:
+            self._outputs[output.id] = call.item.id
             if call.server.client is None and call.item.complete:
                 self._complete(call, output.text)
         return bool(calls)
@@ -358,7 +362,13 @@ class McpTools:
 
     def _add_output(self, call: _Call, text: str) -> None:
         if call.in_conversation:
-            self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, text))
+            output = FunctionCallOutput(new_id("item"), call.item.call_id, text)
+            self._outputs[output.id] = call.item.id
+            self._history.add(output)
+
+    def shown(self, item_id: str | None) -> str | None:
+        """The item that clients know in place of another one: the call instead of its output."""
+        return None if item_id is None else self._outputs.get(item_id, item_id)
 
     def _complete(self, call: _Call, output: str) -> None:
         call.wire["output"] = output

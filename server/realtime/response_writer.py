@@ -67,7 +67,8 @@ class ResponseWriter:
         self._item_ids.append(event.item.id)
         self._send(server_event("response.output_item.added", item=item, **self._item_position(event.item.id)))
         if self._in_conversation:
-            self._send(server_event("conversation.item.added", item=item, previous_item_id=event.previous_id))
+            previous = self._mcp.shown(event.previous_id)
+            self._send(server_event("conversation.item.added", item=item, previous_item_id=previous))
         if isinstance(event.item, Item):
             self._message_position = {**self._position(event.item.id), "content_index": 0}
             part = {"type": "audio", "transcript": ""} if self._spoken else {"type": "text", "text": ""}

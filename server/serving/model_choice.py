@@ -140,7 +140,7 @@ def wrong_often(model: ModelEntry) -> str:
     """A sentence about a model whose answers are rated low; empty for others."""
     if model.rating >= OFTEN_WRONG or not model.is_rated:
         return ""
-    return f"often wrong ({model.rating} % of the questions of a test right)"
+    return f"often wrong ({model.rating} % of questions right)"
 
 
 def verdicts(store: ModelStore, data: Path | None = None) -> dict[str, str]:

@@ -120,6 +120,10 @@ def test_a_call_is_made_by_the_server_and_its_output_is_spoken() -> None:
         "response.output_item.done",
         "response.done",
     ]
+    known: set[str | None] = {None}
+    for added in of_type(client, "conversation.item.added"):
+        assert added["previous_item_id"] in known
+        known.add(added["item"]["id"])
     done = [e["item"] for e in of_type(client, "conversation.item.done") if e["item"]["type"] == "mcp_call"]
     assert [(item["output"], item["error"]) for item in done] == [("The lights are on.", None)]
     server = client.servers[0]

@@ -160,7 +160,7 @@ def test_commands_without_a_server_go_by_what_is_known(
         record.save_trial(QWEN_05B.name, Trial(900, 1))
         assert resolve_model(auto, tmp_path).model == QWEN_05B.name
     assert "--model auto is qwen2.5-coder-0.5b: median 900 ms in its trial" in caplog.text
-    assert "the answers of qwen2.5-coder-0.5b are often wrong (61 % of the questions of a test right)" in caplog.text
+    assert "the answers of qwen2.5-coder-0.5b are often wrong (61 % of questions right)" in caplog.text
 
 
 def test_the_list_says_what_is_known_of_each_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
