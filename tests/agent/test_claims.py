@@ -133,3 +133,8 @@ async def test_a_first_sentence_that_reports_a_task_is_handed_over(report: str) 
 async def test_other_first_sentences_are_said(answer: str) -> None:
     progress = [one async for one in handing_over_tasks(replying(answer))]
     assert "".join(one.committed for one in progress) == answer and progress[-1].finished == "stop"
+
+
+async def test_the_usual_beginning_of_an_answer_is_held_back_for_two_words_only() -> None:
+    said = [one.committed async for one in handing_over_tasks(replying("The capital of France is Paris."))]
+    assert said[:4] == ["", "", "The capital of ", "France "]

@@ -54,8 +54,9 @@ _WILL = _BETWEEN | {"ll", "will", "m"}
 _HAVE = frozenset("do don t have had currently still".split())
 _KEPT_BE = _BE | {"will", "re", "isn", "aren", "were"}
 _UNDONE = frozenset("cancelled canceled deleted removed stopped set added saved".split())
-_REACH = 5
-"""Words among which the thing is named that is kept."""
+_REACH = {"the": 2, "your": 3, "there": 4, "you": 5}
+"""First words of reports, and the number of words after them among which the thing is named that is kept. A sentence is
+held back for so many words."""
 
 
 def reports_task(sentence: str) -> bool | None:
@@ -73,15 +74,15 @@ def reports_task(sentence: str) -> bool | None:
     if first in ("it", "that", "they"):
         ended = list(dropwhile((_KEPT_BE | _BETWEEN).__contains__, rest))
         return None if not ended else len(ended) < len(rest) and ended[0] in _UNDONE
-    if first not in ("your", "you", "there", "the"):
+    if (reach := _REACH.get(first)) is None:
         return False
     if rest and ((first == "you" and rest[0] not in _HAVE) or (first == "there" and rest[0] not in _KEPT_BE)):
         return False
-    for place, word in enumerate(rest[:_REACH]):
+    for place, word in enumerate(rest[:reach]):
         if word in _KEPT:
             following = rest[place + 1 : place + 2]
             return True if first != "the" else following[0] in _KEPT_BE if following else None
-    return None if len(rest) < _REACH else False
+    return None if len(rest) < reach else False
 
 
 def _begins_with_deed(words: Sequence[str], verbs: Collection[str]) -> bool | None:
