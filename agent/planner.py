@@ -336,9 +336,9 @@ class Planner:
 
     def _takes_back(self, turn: Turn) -> bool:
         """Whether "never mind" means what the program before has done."""
-        if not _ENGLISH.is_dismissal(turn.said):
+        said, program = turn.programs[-1] if turn.programs else ("", "")
+        if not _ENGLISH.is_dismissal(turn.said) or _ENGLISH.is_dismissal(said) or _answers_program(turn):
             return False
-        program = turn.programs[-1][1] if turn.programs else ""
         done = any(f"{tool.name}(" in program and self._changes_something(tool.name) for tool in turn.functions)
         return done and not _TAKEN_BACK.isdisjoint(words_of(turn.said))
 

@@ -26,6 +26,8 @@ _log = logging.getLogger("rejoinder.agent")
 _MAX_PROGRAMS = 16
 """Programs that are remembered, for what the user says next."""
 
+_FILLERS = frozenset("a all any every my of our that the these those your".split())
+
 TALK = "talk()"
 """The program for what is no task."""
 
@@ -128,6 +130,6 @@ class ProgramRuns:
 
 def _able(turn: Turn, refused: str) -> str:
     """The function that does what a program says cannot be done, and needs no arguments; empty if there is none."""
-    words = set(words_of(refused))
+    words = set(words_of(refused)) - _FILLERS
     tools = (tool for tool in turn.functions if not tool.parameters.get("properties"))
-    return next((tool.name for tool in tools if words >= set(named_in(tool.name))), "")
+    return next((tool.name for tool in tools if words == set(named_in(tool.name))), "")

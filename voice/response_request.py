@@ -44,9 +44,13 @@ class ResponseRequest:
         return self.in_conversation and self.items is None and not self.text
 
     @property
-    def needs_transcripts(self) -> bool:
-        """Whether it reads what the user has said last, or recordings of its own."""
-        return self.items is None or any(isinstance(item, Item) and not item.complete for item in self.items)
+    def needs_transcripts(self) -> tuple[bool, bool]:
+        """Whether it fails if what it reads could not be transcribed, the user's last turn or recordings of its own,
+        and whether no other request then fails because of them."""
+        if self.items is None:
+            return True, self.in_conversation
+        reads = any(isinstance(item, Item) and not item.complete for item in self.items)
+        return reads, reads
 
     def messages(self, conversation: History) -> list[Message]:
         """The prompt."""
@@ -76,6 +80,15 @@ class PendingRequests:
     def repeat(self) -> None:
         """The response that has started was interrupted before anything of it was heard."""
         self._repeated = self._started
+
+    @property
+    def any(self) -> bool:
+        """Whether a response is still to come that somebody has requested."""
+        return self.waiting is not None or self._repeated is not None
+
+    def drop(self) -> None:
+        """None is wanted any more."""
+        self.waiting = self._repeated = None
 
     def hear(self, text: str) -> None:
         """What the user said meanwhile; empty for a noise. Words are answered in place of what they interrupted."""

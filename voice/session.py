@@ -52,8 +52,8 @@ _NAMED_MESSAGES = 40
 """The newest ones, besides the instructions, whose names the user may say."""
 
 _MIN_PREFILL_WORDS = 3
-"""New words of an interim transcript that are worth a forward pass of their own. Words that are left for the end of the
-turn delay the response: on a CPU each is a row more in the forward pass that yields its first token."""
+"""New words of an interim transcript that are worth a forward pass of their own. Those left for the end of the turn
+delay the response: on a CPU each is a row more in the forward pass that yields its first token."""
 
 
 class VoiceSession:
@@ -169,10 +169,10 @@ class VoiceSession:
         min_ms = self.settings.rules.timing.min_commit_ms
         audio_ms = self._input.end_ms - self._utterance_start_ms if self._utterance else self._input.buffered_ms
         if audio_ms < min_ms:
-            raise RequestError(
-                "input_audio_buffer_commit_empty",
-                f"the input audio buffer holds {audio_ms} ms of audio and at least {min_ms} ms are needed: append more",
+            message = (
+                f"the input audio buffer holds {audio_ms} ms of audio, at least {min_ms} ms are needed: append more"
             )
+            raise RequestError("input_audio_buffer_commit_empty", message)
         self._apply(turn_machine.Committed(self._input.end_ms))
 
     def clear(self) -> None:
@@ -182,7 +182,7 @@ class VoiceSession:
 
     def interrupt(self) -> None:
         """Fall silent, and forget what was not heard or not committed: the client has gone."""
-        self._away, self._requests.waiting = True, None
+        self._away, self._requests = True, PendingRequests()
         self.clear()
         self._apply(turn_machine.ResponseCancelled())
         self._unprompted.drop_announcements()
@@ -221,10 +221,10 @@ class VoiceSession:
         if response_id is not None and self._out_of_band.cancel(response_id):
             return
         active = self._playback.active
-        waits = self._requests.waiting is not None or self.state.assistant is Assistant.PAUSED
+        waits = self._requests.any or self.state.assistant is Assistant.PAUSED
         if response_id not in (None, active and active.response_id) or not (active or waits):
             raise RequestError("response_cancel_not_active", "Cancellation failed: no such response is in progress")
-        self._requests.waiting = None
+        self._requests.drop()
         self._apply(turn_machine.ResponseCancelled())
 
     def truncate(self, item_id: str, heard_ms: float) -> None:
@@ -490,7 +490,7 @@ class VoiceSession:
 
     async def _complete_messages(self, request: ResponseRequest, response: Response) -> list[Message]:
         """The prompt of a response, once every turn that has ended is transcribed and its tools are known."""
-        await self._transcripts.wait(fails=request.needs_transcripts, once=request.in_conversation)
+        await self._transcripts.wait(*request.needs_transcripts)
         response.metrics.stamp("transcript_final", self._clock())  # of typed text, it is there at once
         if request.final_settings is not None:
             response.options = await request.final_settings()

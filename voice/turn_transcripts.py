@@ -46,7 +46,7 @@ class TurnTranscripts:
                 f"{len(self._pending)} turns still wait to be transcribed: wait for their transcripts",
             )
 
-    async def wait(self, *, fails: bool = True, once: bool = True) -> None:
+    async def wait(self, fails: bool = True, once: bool = True) -> None:
         """Wait until every turn that has ended is transcribed.
 
         Args:

@@ -353,6 +353,8 @@ def _which(alarm: Alarm, now: datetime) -> str:
 def _asked(problem: ValueError) -> Spoken:
     """What is said if a time cannot be understood, or is over; the user may say another one."""
     text = str(problem)
+    if isinstance(problem, BadProgram):
+        return Spoken("At what time?")
     return Spoken(text if text.endswith(("?", ".")) else "On which day?")
 
 

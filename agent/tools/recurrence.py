@@ -52,6 +52,7 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
             clock = Clock(clock.minutes % 720)
         elif not clock.certain and clock.minutes < 720:
             clock = Clock(clock.minutes + 720)
+    day_text = f"the {day_text}" if day_text.isdigit() else day_text
     day = _ENGLISH.named_date(day_text, now) if day_text else None
     moment = datetime.combine(day or now.date(), time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
     gets_up = morning and clock.minutes >= _EARLIEST

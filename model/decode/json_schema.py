@@ -7,7 +7,6 @@ exclude values, so that whatever follows the bounded schema also follows the ori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from model.decode.grammar import InvalidGrammar
@@ -20,9 +19,6 @@ MAX_NUMBER = 10**15
 
 MAX_MULTIPLE = 10_000
 """Largest `multipleOf`: the automaton of its multiples grows with it."""
-
-_DIGITS = 15
-"""Of a number in floating point that is certainly written as it was given."""
 
 MAX_ITEMS = 200
 """Items of an array whose schema names no `maxItems`."""
@@ -137,8 +133,6 @@ def _inexact(node: Mapping[str, Any]) -> str:
     while values:
         keyword, value = values.pop()
         if isinstance(value, int) and not _is_exact(value):
-            return keyword
-        if isinstance(value, float) and len(Decimal(repr(value)).normalize().as_tuple().digits) > _DIGITS:
             return keyword
         parts = value.values() if isinstance(value, Mapping) else _as_list(value)
         values += [(keyword, part) for part in parts]
@@ -266,6 +260,9 @@ def _bound(node: dict[str, Any], keywords: tuple[str, str], sign: int) -> float 
         keywords: the exclusive and the inclusive one; of equal ones, the exclusive one is kept.
         sign: 1 for lower bounds, -1 for upper ones.
     """
+    if isinstance(node.get(keywords[0]), bool):  # as in draft 4, where it says whether the other one is exclusive
+        bound = node.get(keywords[1])
+        return float(bound) if isinstance(bound, (int, float)) else None
     given = [(sign * node[keyword], keyword) for keyword in keywords if isinstance(node.get(keyword), (int, float))]
     if not given:
         return None

@@ -35,10 +35,12 @@ class ContentPart(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _is_readable(cls, fields: Any) -> Any:
-        kind = fields.get("type", "text") if isinstance(fields, dict) else "text"
+        if not isinstance(fields, dict):
+            return fields
+        kind = fields.get("type", "text")
         if kind not in ("text", "input_text", "output_text", "refusal"):
             raise ValueError(f"content of type {str(kind)[:40]!r} cannot be read: this model reads text only")
-        return fields
+        return {name: value for name, value in fields.items() if value is not None}  # of other kinds of parts
 
     @model_validator(mode="after")
     def _is_text(self) -> ContentPart:

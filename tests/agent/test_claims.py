@@ -102,6 +102,8 @@ async def test_drafts_that_follow_what_is_held_back_are_not_shown() -> None:
         "You have two reminders.",
         "It is cancelled.",
         "They are now deleted.",
+        "I added bread to your shopping list.",
+        "I'll add that.",
         "The alarm is set for 7 AM.",
         "",
     ],
@@ -128,6 +130,13 @@ async def test_a_first_sentence_that_reports_a_task_is_handed_over(report: str) 
         "Your",
         "Your idea of a long walk sounds good.",
         "Remind me of your name.",
+        "I'll write you a short poem. Roses are red.",
+        "There is a note of vanilla in this wine.",
+        "It was cancelled in 2005 after three seasons.",
+        "It is set in Paris.",
+        "The alarm was invented in 1787.",
+        "Your first note is C.",
+        "I set great store by honesty, of course.",
     ],
 )
 async def test_other_first_sentences_are_said(answer: str) -> None:

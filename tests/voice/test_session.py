@@ -115,7 +115,7 @@ def test_push_to_talk_needs_no_silence() -> None:
 def test_too_little_audio_cannot_be_committed() -> None:
     async def scenario(harness: SessionHarness) -> None:
         await harness.hear(0.06, 0.5)
-        with pytest.raises(RequestError, match="holds 60 ms of audio and at least 100 ms are needed") as raised:
+        with pytest.raises(RequestError, match="holds 60 ms of audio, at least 100 ms are needed") as raised:
             harness.session.commit()
         assert raised.value.code == "input_audio_buffer_commit_empty"
         harness.session.clear()

@@ -77,8 +77,8 @@ def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
         return _weekday(WEEKDAYS.index(match[2]), match[1] or "", today)
     if match := _DAY_OF_MONTH.fullmatch(plain):
         return _day_of_month(match, today)
-    if match := re.fullmatch(r"(?:on )?(?:the )?(\d{1,2})(?:st|nd|rd|th)?", plain):
-        return _numbered_day(int(match[1]), today)
+    if match := re.fullmatch(r"(?:on )?(?:the (\d{1,2})(?:st|nd|rd|th)?|(\d{1,2})(?:st|nd|rd|th))", plain):
+        return _numbered_day(int(match[1] or match[2]), today)
     if plain in _AHEAD:
         return _AHEAD[plain](today)
     if match := _COUNTED.fullmatch(plain):
@@ -107,7 +107,7 @@ def is_named_date(text: str) -> bool:
         named_date(text, datetime(2024, 1, 1))
     except ValueError:
         return False
-    return True
+    return text.strip().lower() not in _AHEAD  # "how many days until next year" means its beginning
 
 
 def _numbered_day(number: int, today: date) -> date:

@@ -46,22 +46,23 @@ def claims_deed(sentence: str, verbs: Collection[str], things: Collection[str]) 
     return None if len(words) < 2 + _LONGEST_SUBJECT else False
 
 
-_KEPT = frozenset("timer timers alarm alarms reminder reminders note notes".split())
-_KEEPING = frozenset(
-    "remind cancel cancelled canceled set add added delete deleted write wrote written note noted".split()
-)
+_KEPT = frozenset("timer timers alarm alarms reminder reminders notes".split())
+_KEEPING = frozenset("remind cancel cancelled canceled".split())
+_WRITING = frozenset("set add added delete deleted note noted wrote written".split())
+_WRITTEN = _KEPT | {"down", "it", "list", "note", "that", "this", "them"}
 _WILL = _BETWEEN | {"ll", "will", "m"}
 _HAVE = frozenset("do don t have had currently still".split())
-_KEPT_BE = _BE | {"will", "re", "isn", "aren", "were"}
+_IS = frozenset("is are s re has have isn aren will".split())
 _UNDONE = frozenset("cancelled canceled deleted removed stopped set added saved".split())
 _REACH = {"the": 2, "your": 3, "there": 4, "you": 5}
 """First words of reports, and the number of words after them among which the thing is named that is kept. A sentence is
 held back for so many words."""
+_WRITTEN_REACH = 5
 
 
 def reports_task(sentence: str) -> bool | None:
     """See `agent.words.language.Language`."""
-    words = words_of(sentence)
+    words, is_over = words_of(sentence), sentence.rstrip()[-1:] in (".", "!", ":")
     if words and sentence[-1].isalnum():
         words.pop()  # it may go on
     words = list(dropwhile(_INTERJECTIONS.__contains__, words))
@@ -69,20 +70,34 @@ def reports_task(sentence: str) -> bool | None:
         return None
     first, rest = words[0], words[1:]
     if first == "i":
-        doing = list(dropwhile(_WILL.__contains__, rest))
-        return doing[0] in _KEEPING if doing else None
+        return _is_kept(list(dropwhile(_WILL.__contains__, rest)))
     if first in ("it", "that", "they"):
-        ended = list(dropwhile((_KEPT_BE | _BETWEEN).__contains__, rest))
-        return None if not ended else len(ended) < len(rest) and ended[0] in _UNDONE
+        ended = list(dropwhile((_IS | _BETWEEN).__contains__, rest))
+        if not ended:
+            return None
+        if len(ended) == len(rest) or ended[0] not in _UNDONE:
+            return False
+        following = [word for word in ended[1:] if word != "now"]
+        return following[0] == "for" if following else True if is_over else None
     if (reach := _REACH.get(first)) is None:
         return False
-    if rest and ((first == "you" and rest[0] not in _HAVE) or (first == "there" and rest[0] not in _KEPT_BE)):
+    if rest and ((first == "you" and rest[0] not in _HAVE) or (first == "there" and rest[0] not in _IS)):
         return False
     for place, word in enumerate(rest[:reach]):
         if word in _KEPT:
             following = rest[place + 1 : place + 2]
-            return True if first != "the" else following[0] in _KEPT_BE if following else None
+            return True if first != "the" else following[0] in _IS if following else None
     return None if len(rest) < reach else False
+
+
+def _is_kept(doing: Sequence[str]) -> bool | None:
+    """Whether what somebody does keeps or drops a timer, an alarm, a reminder or a note; None if it is too short."""
+    if not doing:
+        return None
+    if doing[0] not in _WRITING:
+        return doing[0] in _KEEPING
+    near = doing[1 : 1 + _WRITTEN_REACH]
+    return True if not _WRITTEN.isdisjoint(near) else None if len(near) < _WRITTEN_REACH else False
 
 
 def _begins_with_deed(words: Sequence[str], verbs: Collection[str]) -> bool | None:

@@ -29,14 +29,27 @@ SUNDAY, WEDNESDAY = datetime(2026, 11, 22, 15, 0), datetime(2026, 11, 25, 15, 0)
         ("november 22", "2026-11-22", "2027-11-22"), ("in three days", "2026-11-25", "2026-11-28"),
         ("two weeks from now", "2026-12-06", "2026-12-09"), ("3 days ago", "2026-11-19", "2026-11-22"),
         ("in a month", "2026-12-22", "2026-12-25"), ("the 23rd", "2026-11-23", "2026-12-23"),
-        ("on the fifteenth", "2026-12-15", "2026-12-15"), ("31", "2026-12-31", "2026-12-31"),
-        ("next week", "2026-11-29", "2026-12-02"), ("next month", "2026-12-22", "2026-12-25"),
-        ("this weekend", "2026-11-22", "2026-11-28"), ("next weekend", "2026-11-28", "2026-12-05"),
-        ("the end of the month", "2026-11-30", "2026-11-30"),
+        ("on the fifteenth", "2026-12-15", "2026-12-15"), ("31st", "2026-12-31", "2026-12-31"),
     ],
 )  # fmt: skip
 def test_a_named_day_is_the_next_one(text: str, on_sunday: str, on_wednesday: str) -> None:
     assert is_named_date(text)
+    assert named_date(text, SUNDAY).isoformat() == on_sunday
+    assert named_date(text, WEDNESDAY).isoformat() == on_wednesday
+
+
+@pytest.mark.parametrize(
+    ("text", "on_sunday", "on_wednesday"),
+    [
+        ("next week", "2026-11-29", "2026-12-02"),
+        ("next month", "2026-12-22", "2026-12-25"),
+        ("this weekend", "2026-11-22", "2026-11-28"),
+        ("next weekend", "2026-11-28", "2026-12-05"),
+        ("the end of the month", "2026-11-30", "2026-11-30"),
+    ],
+)
+def test_a_time_ahead_may_be_a_day_but_names_none(text: str, on_sunday: str, on_wednesday: str) -> None:
+    assert not is_named_date(text), "until then it is less"
     assert named_date(text, SUNDAY).isoformat() == on_sunday
     assert named_date(text, WEDNESDAY).isoformat() == on_wednesday
 
@@ -55,6 +68,8 @@ def test_a_day_without_a_year_may_be_the_nearest_one() -> None:
         "",
         "soon",
         "the 32nd",
+        "5",
+        "ten",
         "0",
         "february 30",
         "32 june",
