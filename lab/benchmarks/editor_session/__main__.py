@@ -1,4 +1,4 @@
-"""How soon an editor shows a suggestion: a session of llama.vscode's requests, with the real model.
+"""How soon an editor shows a suggestion: a recorded session of llama.vscode's requests, with the real model.
 
     python -m lab.benchmarks.editor_session [--model qwen2.5-coder-1.5b] [--places 8] [--hang-up-ms 100]
 
@@ -22,7 +22,7 @@ import httpx
 import numpy as np
 
 import server.openmp  # noqa: F401 - before torch
-from lab.benchmarks.editor_session.plug_in import EditorRequest, editor_requests
+from lab.benchmarks.editor_session.recording import EditorRequest, editor_requests
 from lab.report.own_server import own_server
 from model.hub.catalog import QWEN_15B
 

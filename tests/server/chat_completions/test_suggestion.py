@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.benchmarks.editor_session.plug_in import editor_requests
+from lab.benchmarks.editor_session.recording import editor_requests
 from model.engine.engine import Engine
 from server.chat_completions.suggestion import SuggestionEnd
 from tests.real_time import HANG_S
@@ -56,7 +56,7 @@ def test_a_session_of_llama_vscode_is_answered_and_reads_little_again(address: s
         assert response.status_code == 200, body
         if request.kind == "context":
             assert body["content"] == "" and body["stop"]
-        if request.kind == "typing":
+        if request.kind == "ahead":
             read, cached = read + body["tokens_evaluated"], cached + body["tokens_cached"]
     assert cached > 0.5 * read > 0
 
