@@ -1,7 +1,7 @@
 """Trains a call gate: the model reads requests in conversations with functions, and logistic regressions on its states
 in their last row learn which calls they need.
 
-`functions.json` has sets of functions, each with requests that fit one of them, and with others.
+`functions.json.xz` has sets of functions, each with requests that fit one of them, and with others.
 `continuations.json.xz` has conversations with the same sets whose requests take one call, several at once, or one after
 another. All figures are measured on sets that were left out of training.
 """
@@ -28,7 +28,7 @@ from model.decode.tool_calls import declaration
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel
 
-_FUNCTIONS, _CONTINUATIONS = (Path(__file__).with_name(name) for name in ("functions.json", "continuations.json.xz"))
+_FUNCTIONS, _CONTINUATIONS = (Path(__file__).with_name(name) for name in ("functions.json.xz", "continuations.json.xz"))
 
 _FOLDS = 8
 
@@ -79,7 +79,7 @@ def labelled_prompts(instructions: Sequence[str], seed: int) -> list[LabelledPro
         instructions: a set's are one of these, or none.
     """
     draw, prompts = random.Random(seed), list[LabelledPrompt]()
-    groups = json.loads(_FUNCTIONS.read_text(encoding="utf-8"))
+    groups = json.loads(lzma.decompress(_FUNCTIONS.read_bytes()))
     given = [(Message("system", draw.choice(instructions)),) if draw.random() < 0.5 else () for _ in groups]
     for number, group in enumerate(groups):
         tools = tuple(map(_tool, group["functions"]))

@@ -90,8 +90,7 @@ async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides
             conversations.append({"group": n, "extra": [], "request": f"{words} {n}", "steps": steps})
     for name, content in (("_FUNCTIONS", sets), ("_CONTINUATIONS", conversations)):
         monkeypatch.setattr(training, name, tmp_path / name)
-        text = json.dumps(content).encode()
-        (tmp_path / name).write_bytes(lzma.compress(text) if name == "_CONTINUATIONS" else text)
+        (tmp_path / name).write_bytes(lzma.compress(json.dumps(content).encode()))
     done: list[tuple[str, float]] = []
     others = [
         example(n, text, fits) for n in (20, 21) for text, fits in (("the capital of France", True), ("hello", False))
