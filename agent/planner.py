@@ -271,7 +271,8 @@ class Planner:
         """What is known about a turn before a language model is asked."""
         messages, runs = turn.ask.messages, self.runs
         recognizes = self.language_model.recognizes_tasks
-        takes_back = self._takes_back(turn)
+        dismisses = first and _ENGLISH.is_dismissal(turn.said)
+        takes_back = dismisses and self._takes_back(turn)
         is_task = (recognizes and first and (takes_back or _answers_program(turn))) or (None if first else False)
         evidence = Evidence(recognizes_tasks=recognizes, is_task=is_task)
         if runs is not None:
@@ -285,7 +286,7 @@ class Planner:
                 opening=runs.opening(messages),
                 output=output,
                 confirmation=runs.confirmation(messages),
-                dismissed=first and not takes_back and _ENGLISH.is_dismissal(turn.said),
+                dismissed=dismisses and not takes_back,
                 manner=manner,
                 pronounced=_pronounced(turn) if first and turn.ask.spoken else "",
                 repeated=_said_last(messages) if repeats else "",
@@ -335,9 +336,9 @@ class Planner:
         return traits is None or not traits.read_only
 
     def _takes_back(self, turn: Turn) -> bool:
-        """Whether "never mind" means what the program before has done."""
+        """Whether a user who wants nothing more means what the program before has done: "never mind"."""
         said, program = turn.programs[-1] if turn.programs else ("", "")
-        if not _ENGLISH.is_dismissal(turn.said) or _ENGLISH.is_dismissal(said) or _answers_program(turn):
+        if _ENGLISH.is_dismissal(said) or _answers_program(turn):
             return False
         done = any(f"{tool.name}(" in program and self._changes_something(tool.name) for tool in turn.functions)
         return done and not _TAKEN_BACK.isdisjoint(words_of(turn.said))

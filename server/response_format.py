@@ -22,6 +22,12 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
 
 
+def without_nulls(fields: Any) -> Any:
+    """The fields of an object that are not null: clients write fields of other kinds of parts as null. Anything else as
+    it is."""
+    return {name: one for name, one in fields.items() if one is not None} if isinstance(fields, dict) else fields
+
+
 class VoiceID(StrictModel):
     """A voice by its name, in the form in which OpenAI's API names custom voices."""
 

@@ -105,6 +105,8 @@ _PERHAPS_WHOLE: Mapping[str, tuple[int, ...]] = {"extension": (3, 4), "pin": (4,
 """The same of things whose numbers differ in length: what is usual, and may be half of a longer one. Few are
 longer than the last."""
 
+_LONGEST_USUAL = {name: lengths[-1:] for name, lengths in _PERHAPS_WHOLE.items()}
+
 _NUM_LAST_DIGITS = 4
 """The digits of a number that people name in place of all of them: "It ends in 3826"."""
 
@@ -182,8 +184,7 @@ def predict_endpoint(
     share = min(1.0, max(0.0, share))
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
     number_is_whole = _ends_in_whole_number(text)
-    longest = {name: lengths[-1:] for name, lengths in _PERHAPS_WHOLE.items()}
-    nothing_is_missing = _is_whole_question(text) or number_is_whole or _ends_in_number_of(text, longest)
+    nothing_is_missing = _is_whole_question(text) or number_is_whole or _ends_in_number_of(text, _LONGEST_USUAL)
     if is_dictating(text):  # after any digit the number may be complete, whatever the sentence looks like
         may_be_whole = _ends_in_number_of(text, _PERHAPS_WHOLE)
         wait = max(wait, timing.statement_wait_ms if may_be_whole else timing.dictation_wait_ms)

@@ -138,7 +138,7 @@ class Alarms:
                 return _asked(error)
             is_new = await self._add(caller, "alarm", name, moment.timestamp(), stored_repeat(repeat, moment))
             already = "" if is_new else "already "
-            return Spoken(f"Your {_named('alarm', name)} is {already}set for {self._spoken(moment, repeat)}.")
+            return Spoken(f"Your {_named('alarm', name)} is {already}set for {_spoken(moment, repeat, self._now())}.")
 
         @tool(in_programs="called")
         async def set_reminder(
@@ -157,7 +157,7 @@ class Alarms:
             about = about.strip().rstrip(".")
             is_new = await self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
             sure = "" if is_new else "Yes, "
-            return Spoken(f"{sure}I'll remind you {self._spoken(moment, repeat, 'at ')}: {about}.")
+            return Spoken(f"{sure}I'll remind you {_spoken(moment, repeat, now, 'at ')}: {about}.")
 
         @tool(read_only=True, in_programs="called")
         async def list_alarms(caller: Caller) -> Spoken:
@@ -209,12 +209,6 @@ class Alarms:
             return f"I'll skip {day}'s. The next one is on {spoken_date(following)}."
         await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, owner, alarm.id))
         return f"Cancelled: {_which(alarm, now)}."
-
-    def _spoken(self, moment: datetime, repeat: str, at: str = "") -> str:
-        """When an alarm is due: "6:40 AM tomorrow", "6:40 AM on weekdays"."""
-        ahead, when = (moment.date() - self._now().date()).days, spoken_repeat(repeat)
-        day = when or {0: "today" if at else "", 1: "tomorrow"}.get(ahead, f"on {spoken_date(moment)}")
-        return f"{at}{spoken_time(moment)}{f' {day}' if day else ''}"
 
 
 class _Announcer:
@@ -340,14 +334,19 @@ def _which(alarm: Alarm, now: datetime) -> str:
     if alarm.kind == "timer":
         length = spoken_duration(timedelta(seconds=alarm.due_at - alarm.set_at))
         return f"the {_named('timer', alarm.text)} for {length}"
-    days = {0: "today", 1: "tomorrow"}
-    day = spoken_repeat(alarm.repeat) or days.get((due.date() - now.date()).days, f"on {spoken_date(due)}")
-    when = f"at {spoken_time(due)} {day}"
+    when = _spoken(due, alarm.repeat, now, "at ")
     return (
         f"the reminder {when}: {alarm.text}"
         if alarm.kind == "reminder"
         else f"the {_named('alarm', alarm.text)} {when}"
     )
+
+
+def _spoken(moment: datetime, repeat: str, now: datetime, at: str = "") -> str:
+    """When an alarm is due: "6:40 AM tomorrow", "6:40 AM on weekdays"."""
+    ahead, when = (moment.date() - now.date()).days, spoken_repeat(repeat)
+    day = when or {0: "today" if at else "", 1: "tomorrow"}.get(ahead, f"on {spoken_date(moment)}")
+    return f"{at}{spoken_time(moment)}{f' {day}' if day else ''}"
 
 
 def _asked(problem: ValueError) -> Spoken:

@@ -51,10 +51,9 @@ class Responses(TextEndpoint):
     async def cancel(self, request: Request) -> Response:
         """Stop a response that is being generated. Raises APIError."""
         name, owner = request.path_params["id"], key_name(request.state.key)
-        running = self._running.get(name)
-        if running is None or running[0] != owner:
+        if (generating := self._generating(name, owner)) is None:
             raise APIError(404, f"no response {name!r} is being generated", "id")
-        _, loop, response = running
+        loop, response = generating
         loop.cancel()
         return JSONResponse({**response, "status": "cancelled"})
 
@@ -75,9 +74,8 @@ class Responses(TextEndpoint):
     async def retrieve(self, request: Request) -> Response:
         """A stored response, or one that is being generated. Raises APIError."""
         name, owner = request.path_params["id"], key_name(request.state.key)
-        running = self._running.get(name)
-        if running is not None and running[0] == owner:
-            return JSONResponse(running[2])
+        if (generating := self._generating(name, owner)) is not None:
+            return JSONResponse(generating[1])
         return JSONResponse(self._find(name, owner).body)
 
     async def delete(self, request: Request) -> Response:
@@ -90,6 +88,11 @@ class Responses(TextEndpoint):
     async def forget(self, key: str) -> None:
         """Forget all responses of an API key."""
         self._stored.forget(key)
+
+    def _generating(self, name: str, owner: str) -> tuple[ToolLoop, dict[str, Any]] | None:
+        """The loop and the response of this owner that is being generated; None if there is none."""
+        running = self._running.get(name)
+        return running[1:] if running is not None and running[0] == owner else None
 
     def _find(self, name: str, owner: str, param: str = "id") -> _Stored:
         """A response of this owner. Others are told that there is none.

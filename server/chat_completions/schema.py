@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from server.response_format import ResponseFormat, StrictModel
+from server.response_format import ResponseFormat, StrictModel, without_nulls
 
 MAX_CHOICES = 8
 """Choices of one request; they are generated at the same time."""
@@ -40,7 +40,7 @@ class ContentPart(StrictModel):
         kind = fields.get("type", "text")
         if kind not in ("text", "input_text", "output_text", "refusal"):
             raise ValueError(f"content of type {str(kind)[:40]!r} cannot be read: this model reads text only")
-        return {name: value for name, value in fields.items() if value is not None}  # of other kinds of parts
+        return without_nulls(fields)
 
     @model_validator(mode="after")
     def _is_text(self) -> ContentPart:

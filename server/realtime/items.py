@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from server.realtime.validation import InvalidEvent
-from server.response_format import StrictModel
+from server.response_format import StrictModel, without_nulls
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, Item, new_id
 
 MAX_TEXT = 100_000
@@ -19,14 +19,9 @@ Status = Literal["completed", "incomplete", "in_progress"]
 
 
 class _Part(StrictModel):
-    """A part of a message. OpenAI's client writes fields of other parts, too, as null."""
+    """A part of a message."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_null(cls, fields: Any) -> Any:
-        return (
-            {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
-        )
+    _drop_nulls = model_validator(mode="before")(without_nulls)
 
 
 class Text(_Part):

@@ -26,10 +26,7 @@ _BASES = {
 
 def claims_deed(sentence: str, verbs: Collection[str], things: Collection[str]) -> bool | None:
     """See `agent.words.language.Language`."""
-    words = words_of(sentence)
-    if words and sentence[-1].isalnum():
-        words.pop()  # it may go on
-    words = list(dropwhile(_INTERJECTIONS.__contains__, words))
+    words = _known_words(sentence)
     if not words:
         return None
     if words[0] == "i":
@@ -62,10 +59,7 @@ _WRITTEN_REACH = 5
 
 def reports_task(sentence: str) -> bool | None:
     """See `agent.words.language.Language`."""
-    words, is_over = words_of(sentence), sentence.rstrip()[-1:] in (".", "!", ":")
-    if words and sentence[-1].isalnum():
-        words.pop()  # it may go on
-    words = list(dropwhile(_INTERJECTIONS.__contains__, words))
+    words, is_over = _known_words(sentence), sentence.rstrip()[-1:] in (".", "!", ":")
     if not words:
         return None
     first, rest = words[0], words[1:]
@@ -88,6 +82,14 @@ def reports_task(sentence: str) -> bool | None:
             following = rest[place + 1 : place + 2]
             return True if first != "the" else following[0] in _IS if following else None
     return None if len(rest) < reach else False
+
+
+def _known_words(sentence: str) -> list[str]:
+    """The words of a sentence after its interjections, without a last one that may go on."""
+    words = words_of(sentence)
+    if words and sentence[-1].isalnum():
+        words.pop()
+    return list(dropwhile(_INTERJECTIONS.__contains__, words))
 
 
 def _is_kept(doing: Sequence[str]) -> bool | None:
