@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model.nn.cpu.block_formats import BLOCK, LINE, ROWS, BlockFormat
+from model.nn.cpu.block_reader import BlockReader
 from model.nn.cpu.ir import Body, splat
 from model.nn.cpu.target import Target
-
-PREFETCH = 4096
-"""Bytes ahead of the weights being read. Without it the hardware's own prefetching reached 19 of 24 GB/s."""
 
 SUMS = 3
 """Integers per block that offsets are multiplied by: minus the sum of its activations, minus the sum of each half."""
@@ -64,6 +62,7 @@ class Tile:
         """Of each vector the group, and the first output in it."""
         self._name = f"tile_{form.name}_{rows}_{vectors}"
         self._b = Body(target.lanes, target.fused)
+        self._read = BlockReader(self._b, form, target)
 
     def text(self) -> str:
         """The function's IR."""
@@ -80,9 +79,8 @@ class Tile:
         b, form = self._b, self._form
         start = b.mul(number, form.record_bytes)
         records = [b.at("i8", group, start) for group in self._groups]
-        count = {"super": 1, "super_min": 2}.get(form.layout, 0)
         factors = [
-            [self._float16(records[group], 2 * ROWS * n, output) for n in range(count)]
+            self._read.factors(records[group], output)
             for (group, _), output in zip(self._places, self._outputs, strict=True)
         ]
         first_block = b.mul(number, form.record_blocks)
@@ -104,16 +102,13 @@ class Tile:
             entry: index of the block's first row among the blocks of all rows.
         """
         b, form = self._b, self._form
-        start = b.add(b.mul(number, form.block_bytes), form.header_bytes)
-        blocks = [b.at("i8", record, start) for record in records]
+        blocks = [self._read.block(record, number) for record in records]
         for record, block in zip(records, blocks, strict=True):
-            self._prefetch(b.at("i8", record, b.mul(number, LINE)))
-            for line in range(4, form.block_bytes // LINE):
-                self._prefetch(b.at("i8", block, LINE * line))
+            self._read.prefetch_header(record, block, number)
         dots = self._dots(blocks, b.at("i8", "%x", b.mul(entry, BLOCK)), b.at("i32", "%x_sum", b.mul(entry, SUMS)))
         x_scale, x_minimum = b.at("float", "%x_scale", entry), b.at("float", "%x_minimum", entry)
         scales = [
-            self._scales(records[group], number, *parts)
+            self._read.scales(records[group], number, *parts)
             for (group, _), parts in zip(self._places, zip(factors, self._outputs, strict=True), strict=True)
         ]
         out: list[str] = []
@@ -134,11 +129,11 @@ class Tile:
     def _dots(self, blocks: list[str], x: str, x_sum: str) -> list[str]:
         """The dot products of a block's weights, without their offset, and activations, plus _SHIFT: of each row,
         vector and chain."""
-        b, form = self._b, self._form
+        b, read = self._b, self._read
         upper = [
-            self._line(blocks[group], LINE * (4 + n), output)
+            line
             for (group, _), output in zip(self._places, self._outputs, strict=True)
-            for n in range(form.bits - 4 if form.bits < 8 else 0)
+            for line in read.upper(blocks[group], output)
         ]
         starts = []
         for row in range(self._rows):
@@ -149,10 +144,10 @@ class Tile:
             bits, dots = carried[: len(upper)], carried[len(upper) :]
             addresses = [b.at("i8", block, b.mul(number, LINE)) for block in blocks]
             for address in addresses:
-                self._prefetch(address)
+                read.prefetch(address)
             each = len(bits) // len(self._places)
             pairs = [
-                self._pair(addresses[group], output, bits[n * each : (n + 1) * each])
+                read.pair(addresses[group], output, bits[n * each : (n + 1) * each])
                 for n, ((group, _), output) in enumerate(zip(self._places, self._outputs, strict=True))
             ]
             quads = b.at("i32", x, number)
@@ -165,8 +160,7 @@ class Tile:
                         n = half % self._chains
                         chains[n] = self._dot(chains[n], pair[half], activations[half])
                     out += chains
-            step = 1 if form.bits == 5 else 2
-            return [*(self._shift(one, -step) for one in bits), *out]
+            return [*read.next_upper(bits), *out]
 
         kinds = [f"<{self._bytes} x i8>"] * len(upper) + [self._b.integers] * len(starts)
         return b.loop("line", 4, kinds, [*upper, *starts], line)[len(upper) :]
@@ -179,87 +173,6 @@ class Tile:
         total = b.splat("i32", b.load("i32", x_sum, SUMS * row + part))
         moved = b.op(f"shl {kind} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
         return b.op(f"add {kind} {moved}, splat (i32 {_SHIFT_BITS})")
-
-    def _pair(self, line: str, output: str, upper: list[str]) -> tuple[str, str]:
-        """Vectors n and n + 4 of a block, quantized weights [outputs, 4 inputs] as bytes.
-
-        Args:
-            line: address of line n.
-            upper: the lines with the upper bits, shifted right so that those of vectors n and n + 4 (5-bit formats), or
-                of one vector each (6-bit), are at fixed places.
-        """
-        if self._form.bits == 8:
-            return self._line(line, 0, output), self._line(line, 4 * LINE, output)
-        both = self._line(line, 0, output)
-        low, high = self._and(both, 15), self._and(self._shift(both, -4), 15)
-        if self._form.bits == 5:
-            low = self._or(low, self._and(self._shift(upper[0], 4), 16))
-            high = self._or(high, self._and(upper[0], 16))
-        elif self._form.bits == 6:
-            low = self._or(low, self._and(self._shift(upper[0], 4), 48))
-            high = self._or(high, self._and(self._shift(upper[1], 4), 48))
-        return low, high
-
-    def _prefetch(self, address: str) -> None:
-        self._b.do(f"call void @llvm.prefetch.p0(ptr {self._b.at('i8', address, PREFETCH)}, i32 0, i32 3, i32 1)")
-
-    def _scales(self, record: str, block: str, factors: list[str], output: str) -> tuple[list[str], str]:
-        """The scales of a block of a record, two where half blocks have their own, and the minimum if the format has
-        them."""
-        b, form, floats = self._b, self._form, self._b.floats
-        if form.layout.startswith("pair"):
-            here = b.at("i8", record, b.mul(block, 2 * ROWS * (2 if form.has_minimum else 1)))
-            minimum = self._float16(here, 2 * ROWS, output) if form.has_minimum else ""
-            return [self._float16(here, 0, output)], minimum
-        if form.layout == "super":
-            here = b.at("i8", record, b.mul(block, 2 * ROWS))
-            parts = [self._small(here, LINE + n * ROWS, "sext", output) for n in range(2)]
-            return [b.op(f"fmul {floats} {factors[0]}, {part}") for part in parts], ""
-        here = b.at("i8", record, b.mul(block, ROWS))
-        parts = [self._small(here, LINE, "zext", output), self._small(here, 3 * LINE, "zext", output)]
-        scale, minimum = (b.op(f"fmul {floats} {factor}, {part}") for factor, part in zip(factors, parts, strict=True))
-        return [scale], minimum
-
-    def _float16(self, start: str, offset: int, output: str) -> str:
-        """A scale of each output of a vector."""
-        b, lanes = self._b, self._lanes
-        at = b.at("half", b.at("i8", start, offset), output)
-        if self._target.isa != "portable":
-            half = b.op(f"load <{lanes} x half>, ptr {at}, align 8")
-            return b.op(f"fpext <{lanes} x half> {half} to <{lanes} x float>")
-        # Without a conversion instruction LLVM calls a library function that is not there. Scales are finite, so moving
-        # the exponent's bits and bias converts them.
-        bits = b.op(f"zext <{lanes} x i16> {b.op(f'load <{lanes} x i16>, ptr {at}, align 8')} to <{lanes} x i32>")
-        moved = b.op(f"shl <{lanes} x i32> {b.op(f'and <{lanes} x i32> {bits}, splat (i32 32767)')}, splat (i32 13)")
-        small = b.op(f"bitcast <{lanes} x i32> {moved} to <{lanes} x float>")
-        size = b.op(f"fmul <{lanes} x float> {small}, splat (float 0x46F0000000000000)")  # 2^112
-        sign = b.op(f"shl <{lanes} x i32> {b.op(f'and <{lanes} x i32> {bits}, splat (i32 32768)')}, splat (i32 16)")
-        joined = b.op(f"or <{lanes} x i32> {b.op(f'bitcast <{lanes} x float> {size} to <{lanes} x i32>')}, {sign}")
-        return b.op(f"bitcast <{lanes} x i32> {joined} to <{lanes} x float>")
-
-    def _small(self, start: str, offset: int, extend: str, output: str) -> str:
-        """A small integer of each output of a vector, as float."""
-        b, lanes = self._b, self._lanes
-        at = b.at("i8", b.at("i8", start, offset), output)
-        wide = b.op(f"{extend} <{lanes} x i8> {b.op(f'load <{lanes} x i8>, ptr {at}, align 4')} to {self._b.integers}")
-        return b.op(f"sitofp {self._b.integers} {wide} to {self._b.floats}")
-
-    def _line(self, start: str, offset: int, output: str) -> str:
-        at = self._b.at("i32", self._b.at("i8", start, offset), output)
-        return self._b.op(f"load <{self._bytes} x i8>, ptr {at}, align {self._bytes}")
-
-    def _and(self, value: str, mask: int) -> str:
-        return self._b.op(f"and <{self._bytes} x i8> {value}, splat (i8 {mask})")
-
-    def _or(self, a: str, b: str) -> str:
-        return self._b.op(f"or <{self._bytes} x i8> {a}, {b}")
-
-    def _shift(self, value: str, left: int) -> str:
-        """Shift 16-bit lanes (bytes have no shift of their own); the caller masks what crosses from the other byte."""
-        b, size = self._b, self._bytes
-        wide = b.op(f"bitcast <{size} x i8> {value} to <{size // 2} x i16>")
-        moved = b.op(f"{'shl' if left > 0 else 'lshr'} <{size // 2} x i16> {wide}, splat (i16 {abs(left)})")
-        return b.op(f"bitcast <{size // 2} x i16> {moved} to <{size} x i8>")
 
     def _quad(self, x: str, number: int) -> str:
         """Four activations, in every lane."""
@@ -280,7 +193,7 @@ class Tile:
                 return b.op(f"add <8 x i32> {total}, {self._pairs(weights, x)}")
             # Pairs of products of 8-bit weights overflow 16 bits, so the weights' upper and lower half are multiplied
             # apart.
-            low, high = self._pairs(self._and(weights, 15), x), self._pairs(self._and(self._shift(weights, -4), 15), x)
+            low, high = self._pairs(self._read.masked(weights, 15), x), self._pairs(self._read.upper_half(weights), x)
             return b.op(
                 f"add <8 x i32> {b.op(f'add <8 x i32> {total}, {low}')}, {b.op(f'shl <8 x i32> {high}, splat (i32 4)')}"
             )
@@ -288,7 +201,7 @@ class Tile:
             if self._form.bits < 8:
                 return self._sdot(total, weights, x)
             # It multiplies signed numbers, so 8-bit weights are split here, too.
-            low, high = self._and(weights, 15), self._and(self._shift(weights, -4), 15)
+            low, high = self._read.masked(weights, 15), self._read.upper_half(weights)
             upper = b.op(f"shl <4 x i32> {self._sdot('zeroinitializer', high, x)}, splat (i32 4)")
             return b.op(f"add <4 x i32> {self._sdot(total, low, x)}, {upper}")
         wide_w = b.op(f"zext <{size} x i8> {weights} to <{size} x i32>")
