@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat
 from model.nn.cpu.ir import KernelBody
+from model.nn.cpu.matrix_registers import MatrixKernel
 from model.nn.cpu.target import Target
 from model.nn.cpu.tile import SUMS, Tile, tile_rows
 
@@ -30,9 +31,17 @@ def kernel_name(form: BlockFormat) -> str:
 def kernel_text(form: BlockFormat, target: Target) -> str:
     """The IR of a format's kernel for a processor: a range of groups, each with all activation rows."""
     b = KernelBody(kernel_name(form), target, CALL, SEGMENT)
-    f = b.f
-    group_bytes = b.mul(f["records"], form.record_bytes)
-    most, groups = tile_rows(form, target), b.op("sub i64 %end, %begin")
+    f, most, functions = b.f, tile_rows(form, target), []
+    if target.isa == "amx":
+        matrices = MatrixKernel(form, target)
+        many = b.op(f"icmp ugt i64 {f['rows']}, {most}")
+        b.do(f"br i1 {many}, label %matrices, label %vectors")
+        b.label("matrices")
+        matrices.all_groups(b)
+        b.do("ret void")
+        b.label("vectors")
+        functions = matrices.functions()
+    group_bytes, groups = b.mul(f["records"], form.record_bytes), b.op("sub i64 %end, %begin")
     row_tiles = b.op(f"udiv i64 {b.add(f['rows'], most - 1)}, {most}")
 
     def tile(number: str, group: str, vectors: int) -> None:
@@ -66,7 +75,7 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
         b.loop_or_skip("pair", pairs, lambda number: all_rows(b.add("%begin", b.mul(number, 2)), target.vectors))
         b.loop_or_skip("single", single, lambda _: all_rows(b.op("sub i64 %end, 1"), 1))
     tiles = [Tile(form, target, rows + 1, vectors).text() for vectors in _vector_counts(target) for rows in range(most)]
-    return b.text(tiles)
+    return b.text([*functions, *tiles])
 
 
 def _vector_counts(target: Target) -> list[int]:

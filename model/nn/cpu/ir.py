@@ -76,6 +76,10 @@ class Body:
         """a · b of 64-bit integers."""
         return self.op(f"mul i64 {a}, {b}")
 
+    def smaller(self, a: str, b: str) -> str:
+        """The smaller of two 64-bit integers."""
+        return self.op(f"call i64 @llvm.umin.i64(i64 {a}, i64 {b})")
+
     def at(self, kind: str, base: str, index: str | int) -> str:
         """The address of an element."""
         return self.op(f"getelementptr {kind}, ptr {base}, i64 {index}")

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, PackedMatrix, dequantize, records
+from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, PackedMatrix, aligned, dequantize, records
 from model.nn.cpu.codegen import SEGMENT, kernel_name, kernel_text
 from model.nn.cpu.jobs import RowJob, call_table
+from model.nn.cpu.matrix_registers import MATRIX_ROWS
 from model.nn.cpu.row_codegen import QUANTIZE, quantize_kernel
 from model.nn.cpu.team import Team, shared_team
 from model.nn.cpu.tile import SUMS
@@ -44,7 +45,8 @@ class QuantizedActivations:
 
     def __init__(self, rows: int, inputs: int) -> None:
         blocks = -(-inputs // (2 * BLOCK)) * 2
-        self.levels: NDArray[np.int8] = np.zeros((blocks, rows, BLOCK), np.int8)
+        room = aligned((blocks * rows + MATRIX_ROWS) * BLOCK).view(np.int8)
+        self.levels: NDArray[np.int8] = room[: blocks * rows * BLOCK].reshape(blocks, rows, BLOCK)
         self.scale: NDArray[np.float32] = np.zeros((blocks, rows), np.float32)
         self.minimum: NDArray[np.float32] = np.zeros((blocks, rows), np.float32)
         self.sums: NDArray[np.int32] = np.zeros((blocks, rows, SUMS), np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Isa = Literal["avx512vnni", "avxvnni", "avx2", "sdot", "portable"]
+Isa = Literal["amx", "avx512vnni", "avxvnni", "avx2", "sdot", "portable"]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ class Target:
         return f"attributes #0 = {{ nounwind{features}{width} }}"
 
 
+_AVX512 = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
+
 TARGETS: dict[Isa, Target] = {
-    "avx512vnni": Target(
-        "avx512vnni", 16, 32, 2, "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
-    ),
+    "amx": Target("amx", 16, 32, 2, f"{_AVX512},+amx-tile,+amx-int8"),
+    "avx512vnni": Target("avx512vnni", 16, 32, 2, _AVX512),
     "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
     "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),
     "sdot": Target("sdot", 4, 32, 2, "+neon,+dotprod,+fullfp16"),
@@ -63,6 +64,14 @@ declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare float @llvm.sqrt.f32(float)
+declare i64 @llvm.umin.i64(i64, i64)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.tileloadd64(i8, ptr, i64)
+declare void @llvm.x86.tilestored64(i8, ptr, i64)
+declare void @llvm.x86.tdpbssd(i8, i8, i8)
 declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <64 x i8>, <64 x i8>)
 declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
 declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)

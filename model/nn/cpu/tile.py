@@ -37,14 +37,14 @@ _SPARE_REGISTERS = 7
 """For weights, scales and constants."""
 
 
-def _chains(form: BlockFormat) -> int:
+def chains(form: BlockFormat) -> int:
     """Integer sums per block, row and vector: one for each scale."""
     return 2 if form.layout == "super" else 1
 
 
 def tile_rows(form: BlockFormat, target: Target) -> int:
     """Activation rows in a tile: as many as there are registers for their sums."""
-    return (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + _chains(form)))
+    return (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + chains(form)))
 
 
 class Tile:
@@ -57,7 +57,7 @@ class Tile:
 
     def __init__(self, form: BlockFormat, target: Target, rows: int, vectors: int) -> None:
         self._form, self._target, self._rows = form, target, rows
-        self._lanes, self._bytes, self._chains = target.lanes, 4 * target.lanes, _chains(form)
+        self._lanes, self._bytes, self._chains = target.lanes, 4 * target.lanes, chains(form)
         self._places = [divmod(n * target.lanes, ROWS) for n in range(vectors)]
         """Of each vector the group, and the first output in it."""
         self._name = f"tile_{form.name}_{rows}_{vectors}"
@@ -70,7 +70,11 @@ class Tile:
         self._groups = [b.at("i8", "%weights", b.mul("%group_bytes", n)) for n in range(self._places[-1][0] + 1)]
         self._outputs = [b.add("%first", first) for _, first in self._places]
         count = self._rows * len(self._places)
-        self._store(b.loop("record", "%records", [self._b.floats] * count, ["zeroinitializer"] * count, self._record))
+        sums = b.loop("record", "%records", [self._b.floats] * count, ["zeroinitializer"] * count, self._record)
+        columns = [b.add("%first", n * self._lanes) for n in range(len(self._places))]
+        for row in range(self._rows):
+            own = sums[row * len(columns) : (row + 1) * len(columns)]
+            store_sums(b, self._lanes, b.at("float", "%out", b.mul("%out_stride", row)), columns, own)
         b.do("ret void")
         return "\n".join((f"define internal void @{self._name}({PARAMETERS}) #0 {{\nentry:", *b.lines, "}"))
 
@@ -182,8 +186,8 @@ class Tile:
     def _dot(self, total: str, weights: str, x: str) -> str:
         """Add products of unsigned weights and signed activations, four to a lane."""
         b, isa, lanes, size = self._b, self._target.isa, self._lanes, self._bytes
-        if isa in ("avx512vnni", "avxvnni"):
-            width = 512 if isa == "avx512vnni" else 256
+        if isa in ("amx", "avx512vnni", "avxvnni"):
+            width = 256 if isa == "avxvnni" else 512
             return b.op(
                 f"call <{lanes} x i32> @llvm.x86.avx512.vpdpbusd.{width}"
                 f"(<{lanes} x i32> {total}, <{size} x i8> {weights}, <{size} x i8> {x})"
@@ -222,19 +226,18 @@ class Tile:
         operands = f"<4 x i32> {total}, <16 x i8> {weights}, <16 x i8> {x}"
         return self._b.op(f"call <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8({operands})")
 
-    def _store(self, sums: Sequence[str]) -> None:
-        """Write the sums; the last group of a matrix may have fewer than 16 outputs."""
-        b, lanes = self._b, self._lanes
-        lane_numbers = ", ".join(f"i64 {n}" for n in range(lanes))
-        valid, columns = b.splat("i64", "%valid"), []
-        for n in range(len(self._places)):
-            column = b.add("%first", n * lanes)
-            index = b.op(f"add <{lanes} x i64> {b.splat('i64', column)}, <{lane_numbers}>")
-            columns.append((column, b.op(f"icmp ult <{lanes} x i64> {index}, {valid}")))
-        remaining = iter(sums)
-        for row in range(self._rows):
-            start = b.mul("%out_stride", row)
-            for column, mask in columns:
-                at = b.at("float", "%out", b.add(start, column))
-                operands = f"{self._b.floats} {next(remaining)}, ptr {at}, i32 4, <{lanes} x i1> {mask}"
-                b.do(f"call void @llvm.masked.store.v{lanes}f32.p0({operands})")
+
+def store_sums(b: Body, lanes: int, out: str, columns: Sequence[str], sums: Sequence[str]) -> None:
+    """Write the sums of a row; the last group of a matrix may have fewer than 16 outputs (`%valid`).
+
+    Args:
+        out: address of the row's result for the group's first output.
+        columns: the first output of each vector.
+    """
+    lane_numbers = ", ".join(f"i64 {n}" for n in range(lanes))
+    valid = b.splat("i64", "%valid")
+    for column, total in zip(columns, sums, strict=True):
+        index = b.op(f"add <{lanes} x i64> {b.splat('i64', column)}, <{lane_numbers}>")
+        mask = b.op(f"icmp ult <{lanes} x i64> {index}, {valid}")
+        operands = f"{b.floats} {total}, ptr {b.at('float', out, column)}, i32 4, <{lanes} x i1> {mask}"
+        b.do(f"call void @llvm.masked.store.v{lanes}f32.p0({operands})")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from model.nn.cpu.block_formats import BlockFormat, Bytes
 from model.nn.cpu.linear import QuantizedActivations
 from model.nn.cpu.target import Isa
+from model.nn.cpu.team import detect_isa
 
 _SCALES = {"Q6_K": (208,), "Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,)}
 """Where a block's float16 numbers are; the other formats have two, at 0 and 2."""
@@ -57,4 +58,5 @@ def supported() -> list[Isa]:
         "avx512vnni": ["avx512vnni"], "avxvnni": ["avxvnni"], "avx2": ["avx2", "fma"], "sdot": ["dotprod"],
         "portable": [],
     }  # fmt: skip
-    return [isa for isa, names in needed.items() if all(features.get(name) for name in names)]
+    best: list[Isa] = ["amx"] if detect_isa() == "amx" else []
+    return best + [isa for isa, names in needed.items() if all(features.get(name) for name in names)]
