@@ -30,6 +30,7 @@ def assembly(isa: Isa, text: str) -> str:
 @pytest.mark.parametrize(
     ("isa", "instruction", "register"),
     [
+        ("amx", "tdpbssd", "%tmm"),
         ("avx512vnni", "vpdpbusd", "%zmm"),
         ("avxvnni", "vpdpbusd", "%ymm"),
         ("avx2", "vpmaddubsw", "%ymm"),
