@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 from xml.sax.saxutils import escape, quoteattr
 
+from server.telephony.plivo_headers import write_headers
+
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
@@ -33,9 +35,8 @@ def _telnyx(url: str, parameters: Mapping[str, str], then: str) -> str:
 
 
 def _plivo(url: str, parameters: Mapping[str, str], then: str) -> str:
-    """Plivo XML. Its extra headers may hold only letters and digits, so other values are left out."""
-    plain = {k: v for k, v in parameters.items() if v.replace(".", "").isalnum() and v.isascii() and len(v) < 100}
-    headers = quoteattr(",".join(f"{k}={v}" for k, v in plain.items()))
+    """Plivo XML."""
+    headers = quoteattr(write_headers(parameters))
     options = f'bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000" extraHeaders={headers}'
     return f"{_XML}<Response><Stream {options}>{escape(url)}</Stream>{_redirect(then)}</Response>"
 

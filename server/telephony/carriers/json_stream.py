@@ -24,6 +24,7 @@ from server.telephony.dialect import (
     parse_parameters,
     to_base64,
 )
+from server.telephony.plivo_headers import read_value
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 
 
@@ -178,11 +179,13 @@ class Plivo(JSONStreamDialect):
     def _call_parameters(self, message: dict[str, Any], start: dict[str, Any]) -> object:
         """`a=1;b=2`, or `{a: 1, b: 2}` as in some calls."""
         headers = message.get("extra_headers")
+        if isinstance(headers, dict):
+            return {name: read_value(value) if isinstance(value, str) else value for name, value in headers.items()}
         if not isinstance(headers, str):
             return headers
         words = headers[:4096].strip("{}").replace(";", ",").split(",")
         pairs = (word.partition("=" if "=" in word else ":") for word in words)
-        return {name.strip().removeprefix("X-PH-"): value.strip() for name, sep, value in pairs if sep}
+        return {name.strip().removeprefix("X-PH-"): read_value(value.strip()) for name, sep, value in pairs if sep}
 
     def _parse_playback(self, message: dict[str, Any]) -> CarrierEvent | None:
         match message.get("event"):
