@@ -7,7 +7,7 @@ from model.nn.cpu.block_formats import LINE, ROWS, BlockFormat
 from model.nn.cpu.ir import Body
 from model.nn.cpu.target import Target
 
-PREFETCH = 4096
+_PREFETCH = 4096
 """Bytes ahead of the weights being read. Without it the hardware's own prefetching reached 19 of 24 GB/s."""
 
 
@@ -42,8 +42,8 @@ class BlockReader:
             self.prefetch(b.at("i8", block, LINE * line))
 
     def prefetch(self, address: str) -> None:
-        """Prefetch what is PREFETCH bytes further on."""
-        self._b.do(f"call void @llvm.prefetch.p0(ptr {self._b.at('i8', address, PREFETCH)}, i32 0, i32 3, i32 1)")
+        """Prefetch what is _PREFETCH bytes further on."""
+        self._b.do(f"call void @llvm.prefetch.p0(ptr {self._b.at('i8', address, _PREFETCH)}, i32 0, i32 3, i32 1)")
 
     def upper(self, block: str, output: str | int) -> list[str]:
         """The lines with the bits above the lower four."""
@@ -65,7 +65,7 @@ class BlockReader:
         if self._form.bits == 8:
             return self._line(line, 0, output), self._line(line, 4 * LINE, output)
         both = self._line(line, 0, output)
-        low, high = self.masked(both, 15), self.masked(self._shift(both, -4), 15)
+        low, high = self.masked(both, 15), self.upper_half(both)
         if self._form.bits == 5:
             low = self._or(low, self.masked(self._shift(upper[0], 4), 16))
             high = self._or(high, self.masked(upper[0], 16))

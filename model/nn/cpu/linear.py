@@ -45,6 +45,7 @@ class QuantizedActivations:
 
     def __init__(self, rows: int, inputs: int) -> None:
         blocks = -(-inputs // (2 * BLOCK)) * 2
+        # Matrix registers read beyond the last row, and are slower if cache lines split the rows.
         room = aligned((blocks * rows + MATRIX_ROWS) * BLOCK).view(np.int8)
         self.levels: NDArray[np.int8] = room[: blocks * rows * BLOCK].reshape(blocks, rows, BLOCK)
         self.scale: NDArray[np.float32] = np.zeros((blocks, rows), np.float32)

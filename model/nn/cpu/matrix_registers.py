@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model.nn.cpu.block_formats import BLOCK, LINE, ROWS, BlockFormat
-from model.nn.cpu.block_reader import PREFETCH, BlockReader
+from model.nn.cpu.block_reader import BlockReader
 from model.nn.cpu.ir import Body, KernelBody
 from model.nn.cpu.target import Target
 from model.nn.cpu.tile import chains, store_sums
 
 MATRIX_ROWS = 16
-"""Activation rows in a register. Where there are more, the last register reads as many, too."""
+"""Activation rows in a register. If there are more, the last register reads beyond the last row."""
 
 _TURN = 8
 """Products in a turn, which stay in the fastest cache."""
@@ -70,7 +70,7 @@ class MatrixKernel:
                 count = b.smaller(b.op(f"sub i64 {blocks}, {first}"), str(self._turn_blocks))
                 b.do(f"call void @expand(ptr {weights}, i64 {first}, i64 {count}, ptr {scratch}, ptr {scales})")
                 entry = b.mul(first, f["rows"])
-                ahead = b.at("i8", weights, b.add(b.mul(first, form.record_bytes // form.record_blocks), PREFETCH))
+                stream = b.at("i8", weights, b.mul(first, form.record_bytes // form.record_blocks))
                 x, stride = b.at("i8", f["x"], b.mul(entry, BLOCK)), b.mul(f["rows"], BLOCK)
                 x_scale, x_minimum = b.at("float", f["x_scale"], entry), b.at("float", f["x_minimum"], entry)
 
@@ -82,7 +82,7 @@ class MatrixKernel:
                     operands = (
                         f"ptr {products}, ptr {scales}, ptr {b.at('float', x_scale, row)}, "
                         f"ptr {b.at('float', x_minimum, row)}, i64 {f['rows']}, i64 {count}, "
-                        f"ptr {b.at('i8', sums, b.mul(row, 4 * ROWS))}, ptr {ahead}"
+                        f"ptr {b.at('i8', sums, b.mul(row, 4 * ROWS))}, ptr {stream}"
                     )
                     cases = " ".join(f"i64 {rows}, label %add.{rows}" for rows in range(1, MATRIX_ROWS))
                     b.do(f"switch i64 {left}, label %add.{MATRIX_ROWS} [{cases}]")
@@ -179,9 +179,11 @@ class MatrixKernel:
         return self._function("multiply", "ptr %x, i64 %stride, ptr %weights, i64 %count, ptr %products", b)
 
     def _add(self, rows: int) -> str:
-        """Add products to the sums of some rows."""
+        """Add products to the sums of some rows, and prefetch weights, most evenly spread here, where most time is
+        spent."""
         b = self._body()
-        block_bytes = self._form.record_bytes // self._form.record_blocks
+        read = BlockReader(b, self._form, self._target)
+        share = self._form.record_bytes // self._form.record_blocks
         places = [b.at("i8", "%sums", 4 * ROWS * row) for row in range(rows)]
         begin = [b.op(f"load {b.floats}, ptr {place}, align 64") for place in places]
 
@@ -193,9 +195,9 @@ class MatrixKernel:
             product, entry = b.at("i8", "%products", b.mul(place, _PRODUCT_BYTES)), b.mul(number, "%rows")
             x_scale, x_minimum = b.at("float", "%x_scale", entry), b.at("float", "%x_minimum", entry)
             out = []
-            ahead = b.at("i8", "%ahead", b.mul(number, block_bytes))
-            for line in range(-(-block_bytes // LINE)):
-                b.do(f"call void @llvm.prefetch.p0(ptr {b.at('i8', ahead, LINE * line)}, i32 0, i32 3, i32 1)")
+            own_share = b.at("i8", "%stream", b.mul(number, share))
+            for line in range(-(-share // LINE)):
+                read.prefetch(b.at("i8", own_share, LINE * line))
             for row, total in enumerate(sums):
                 by_row = b.splat("float", b.load("float", x_scale, row))
                 for part, scale in enumerate(own):
@@ -212,7 +214,7 @@ class MatrixKernel:
         for place, total in zip(places, ended, strict=True):
             b.do(f"store {b.floats} {total}, ptr {place}, align 64")
         parameters = (
-            "ptr %products, ptr %scales, ptr %x_scale, ptr %x_minimum, i64 %rows, i64 %count, ptr %sums, ptr %ahead"
+            "ptr %products, ptr %scales, ptr %x_scale, ptr %x_minimum, i64 %rows, i64 %count, ptr %sums, ptr %stream"
         )
         return self._function(f"add_{rows}", parameters, b)
 
