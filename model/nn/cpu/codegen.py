@@ -10,7 +10,7 @@ from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat
 from model.nn.cpu.ir import KernelBody
 from model.nn.cpu.matrix_registers import MatrixKernel
 from model.nn.cpu.target import Target
-from model.nn.cpu.tile import SUMS, Tile, tile_rows
+from model.nn.cpu.tile import SUMS, Tile, tile_rows, tile_vectors
 
 SEGMENT = ("kernel", "weights", "records", "outputs", "first_output", "groups", "groups_per_chunk", "first_chunk")
 """64-bit fields that describe a packed matrix: the addresses of its kernel and its weights, records per group, outputs,
@@ -32,6 +32,8 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
     """The IR of a format's kernel for a processor: a range of groups, each with all activation rows."""
     b = KernelBody(kernel_name(form), target, CALL, SEGMENT)
     f, most, functions = b.f, tile_rows(form, target), []
+    tiles: set[tuple[int, int]] = set()
+    """Rows and vectors of outputs of each."""
     if target.isa == "amx":
         matrices = MatrixKernel(form, target)
         many = b.op(f"icmp ugt i64 {f['rows']}, {most}")
@@ -56,9 +58,11 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
         b.do(f"switch i64 {left}, label %tile{most}.{vectors} [{cases}]")
         for rows in range(1, most + 1):
             b.label(f"tile{rows}.{vectors}")
-            for first in range(0, ROWS, target.lanes * vectors):
+            own = min(vectors, tile_vectors(form, target, rows))
+            tiles.add((rows, own))
+            for first in range(0, ROWS, target.lanes * own):
                 b.do(
-                    f"call void @tile_{form.name}_{rows}_{vectors}(ptr {weights}, i64 {group_bytes}, ptr {x}, "
+                    f"call void @tile_{form.name}_{rows}_{own}(ptr {weights}, i64 {group_bytes}, ptr {x}, "
                     f"ptr {x_scale}, ptr {x_minimum}, ptr {x_sum}, ptr {out}, i64 {f['records']}, i64 {f['rows']}, "
                     f"i64 {f['out_stride']}, i64 {first}, i64 {valid})"
                 )
@@ -74,10 +78,4 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
         pairs, single = b.op(f"udiv i64 {groups}, 2"), b.op(f"and i64 {groups}, 1")
         b.loop_or_skip("pair", pairs, lambda number: all_rows(b.add("%begin", b.mul(number, 2)), target.vectors))
         b.loop_or_skip("single", single, lambda _: all_rows(b.op("sub i64 %end, 1"), 1))
-    tiles = [Tile(form, target, rows + 1, vectors).text() for vectors in _vector_counts(target) for rows in range(most)]
-    return b.text([*functions, *tiles])
-
-
-def _vector_counts(target: Target) -> list[int]:
-    """Vectors of outputs in a tile, and in the tiles of a last group without a partner."""
-    return [target.vectors, 1] if target.vectors * target.lanes > ROWS else [target.vectors]
+    return b.text([*functions, *(Tile(form, target, *shape).text() for shape in sorted(tiles))])

@@ -134,7 +134,7 @@ class Body:
         values: Sequence[str],
         step: Callable[[str, list[str]], Sequence[str]],
     ) -> list[str]:
-        """Repeat `step` at least once.
+        """Repeat `step` at least once, without a branch if `count` is 1.
 
         Args:
             name: of the loop's block; no other may have it.
@@ -145,6 +145,8 @@ class Body:
         Returns:
             The values after the last step.
         """
+        if count == 1:
+            return list(step("0", list(values)))
         before = self._block
         self.do(f"br label %{name}")
         self.label(name)

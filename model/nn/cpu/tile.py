@@ -6,7 +6,7 @@ multiply-adds in float32, block after block. So a row's result does not depend o
 next to it.
 
 Dot products multiply unsigned weights by signed activations, four to an int32 lane: `vpdpbusd` with AVX-512 VNNI or
-AVX-VNNI, `vpmaddubsw` and `vpmaddwd` with AVX2, `sdot` on ARM, and plain multiplications elsewhere.
+AVX-VNNI, `vpmaddubsw` and `vpmaddwd` with AVX2 (`short_sums.py`), `sdot` on ARM, and plain multiplications elsewhere.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from model.nn.cpu.block_formats import BLOCK, LINE, ROWS, BlockFormat
 from model.nn.cpu.block_reader import BlockReader
 from model.nn.cpu.ir import Body, splat
+from model.nn.cpu.short_sums import MAX_ROWS, ShortSums, carries_sums, lines_per_step, vectors_together
 from model.nn.cpu.target import Target
 
 SUMS = 3
@@ -31,7 +32,8 @@ and the number of outputs."""
 
 _SHIFT, _SHIFT_BITS = 1.5 * 2**23, 0x4B400000
 """Dot products start from the bits of this float32. A dot product is less than 2^22, so it changes only the low bits,
-and subtracting the float gives its value exactly. Converting the integer would occupy the units that multiply."""
+and subtracting the float gives its value exactly. Converting the integer would occupy the units that multiply. With
+AVX2, where other instructions limit the speed, it is converted, which is one instruction instead of two."""
 
 _SPARE_REGISTERS = 7
 """For weights, scales and constants."""
@@ -44,7 +46,14 @@ def chains(form: BlockFormat) -> int:
 
 def tile_rows(form: BlockFormat, target: Target) -> int:
     """Activation rows in a tile: as many as there are registers for their sums."""
+    if target.isa == "avx2":
+        return MAX_ROWS
     return (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + chains(form)))
+
+
+def tile_vectors(form: BlockFormat, target: Target, rows: int) -> int:
+    """Vectors of outputs in a tile of so many rows."""
+    return vectors_together(rows, chains(form)) if target.isa == "avx2" else target.vectors
 
 
 class Tile:
@@ -60,6 +69,10 @@ class Tile:
         self._lanes, self._bytes, self._chains = target.lanes, 4 * target.lanes, chains(form)
         self._places = [divmod(n * target.lanes, ROWS) for n in range(vectors)]
         """Of each vector the group, and the first output in it."""
+        self._short = target.isa == "avx2"
+        self._carries = self._short and carries_sums(form)
+        self._lines = lines_per_step(form, self._chains) if self._short else 1
+        """Lines per step of a loop over those of a block."""
         self._name = f"tile_{form.name}_{rows}_{vectors}"
         self._b = Body(target.lanes, target.fused)
         self._read = BlockReader(self._b, form, target)
@@ -122,9 +135,7 @@ class Tile:
             for own_scales, minimum in scales:
                 total = sums[len(out)]
                 for scale in own_scales:
-                    shifted = b.op(f"bitcast {b.integers} {dots.pop(0)} to {b.floats}")
-                    value = b.op(f"fsub {b.floats} {shifted}, {splat(_SHIFT)}")
-                    total = b.fma(value, b.op(f"fmul {self._b.floats} {scale}, {by_row}"), total)
+                    total = b.fma(self._value(dots.pop(0)), b.op(f"fmul {self._b.floats} {scale}, {by_row}"), total)
                 if form.has_minimum:
                     total = b.fma(minimum, minimum_by, total)
                 out.append(total)
@@ -144,39 +155,54 @@ class Tile:
             own = [self._start(x_sum, row, n + 1 if self._chains == 2 else 0) for n in range(self._chains)]
             starts += own * len(self._places)
 
-        def line(number: str, carried: list[str]) -> Sequence[str]:
+        def lines(number: str, carried: list[str]) -> Sequence[str]:
             bits, dots = carried[: len(upper)], carried[len(upper) :]
-            addresses = [b.at("i8", block, b.mul(number, LINE)) for block in blocks]
-            for address in addresses:
-                read.prefetch(address)
-            each = len(bits) // len(self._places)
-            pairs = [
-                read.pair(addresses[group], output, bits[n * each : (n + 1) * each])
-                for n, ((group, _), output) in enumerate(zip(self._places, self._outputs, strict=True))
-            ]
-            quads = b.at("i32", x, number)
-            out: list[str] = []
-            for row in range(self._rows):
-                activations = [self._quad(quads, BLOCK // 4 * row + 4 * half) for half in range(2)]
-                for pair in pairs:
-                    chains = dots[len(out) : len(out) + self._chains]
-                    for half in range(2):
-                        n = half % self._chains
-                        chains[n] = self._dot(chains[n], pair[half], activations[half])
-                    out += chains
-            return [*read.next_upper(bits), *out]
+            short = ShortSums(b, read, self._form, [[dot] if self._carries else [] for dot in dots])
+            for within in range(self._lines):
+                line = number if self._lines == 1 else b.add(b.mul(number, self._lines), within)
+                addresses = [b.at("i8", block, b.mul(line, LINE)) for block in blocks]
+                for address in addresses:
+                    read.prefetch(address)
+                each = len(bits) // len(self._places)
+                pairs = [
+                    read.pair(addresses[group], output, bits[n * each : (n + 1) * each])
+                    for n, ((group, _), output) in enumerate(zip(self._places, self._outputs, strict=True))
+                ]
+                quads = b.at("i32", x, line)
+                for row in range(self._rows):
+                    activations = [self._quad(quads, BLOCK // 4 * row + 4 * half) for half in range(2)]
+                    for n, pair in enumerate(pairs, row * len(pairs)):
+                        for half in range(2):
+                            place = n * self._chains + half % self._chains
+                            if self._short:
+                                short.add(place, pair[half], activations[half])
+                            else:
+                                dots[place] = self._dot(dots[place], pair[half], activations[half])
+                bits = read.next_upper(bits)
+            if self._short:
+                dots = short.carried if self._carries else short.added_to(dots)
+            return [*bits, *dots]
 
-        kinds = [f"<{self._bytes} x i8>"] * len(upper) + [self._b.integers] * len(starts)
-        return b.loop("line", 4, kinds, [*upper, *starts], line)[len(upper) :]
+        kind, first = (b.integers, starts) if not self._carries else ("<16 x i16>", ["zeroinitializer"] * len(starts))
+        kinds = [f"<{self._bytes} x i8>"] * len(upper) + [kind] * len(first)
+        dots = b.loop("line", 4 // self._lines, kinds, [*upper, *first], lines)[len(upper) :]
+        return ShortSums(b, read, self._form, [[dot] for dot in dots]).added_to(starts) if self._carries else dots
 
     def _start(self, x_sum: str, row: int, part: int) -> str:
         """What a row's dot products start from: _SHIFT minus the offset times the sum of its activations."""
-        b, kind = self._b, self._b.integers
+        b, kind, shift = self._b, self._b.integers, 0 if self._short else _SHIFT_BITS
         if not self._form.offset:
-            return f"splat (i32 {_SHIFT_BITS})"
+            return f"splat (i32 {shift})"
         total = b.splat("i32", b.load("i32", x_sum, SUMS * row + part))
         moved = b.op(f"shl {kind} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
-        return b.op(f"add {kind} {moved}, splat (i32 {_SHIFT_BITS})")
+        return b.op(f"add {kind} {moved}, splat (i32 {shift})")
+
+    def _value(self, dot: str) -> str:
+        """A dot product as float."""
+        b = self._b
+        if self._short:
+            return b.op(f"sitofp {b.integers} {dot} to {b.floats}")
+        return b.op(f"fsub {b.floats} {b.op(f'bitcast {b.integers} {dot} to {b.floats}')}, {splat(_SHIFT)}")
 
     def _quad(self, x: str, number: int) -> str:
         """Four activations, in every lane."""
@@ -191,15 +217,6 @@ class Tile:
             return b.op(
                 f"call <{lanes} x i32> @llvm.x86.avx512.vpdpbusd.{width}"
                 f"(<{lanes} x i32> {total}, <{size} x i8> {weights}, <{size} x i8> {x})"
-            )
-        if isa == "avx2":
-            if self._form.bits < 8:
-                return b.op(f"add <8 x i32> {total}, {self._pairs(weights, x)}")
-            # Pairs of products of 8-bit weights overflow 16 bits, so the weights' upper and lower half are multiplied
-            # apart.
-            low, high = self._pairs(self._read.masked(weights, 15), x), self._pairs(self._read.upper_half(weights), x)
-            return b.op(
-                f"add <8 x i32> {b.op(f'add <8 x i32> {total}, {low}')}, {b.op(f'shl <8 x i32> {high}, splat (i32 4)')}"
             )
         if isa == "sdot":
             if self._form.bits < 8:
@@ -216,11 +233,6 @@ class Tile:
             part = b.op(f"shufflevector <{size} x i32> {product}, <{size} x i32> poison, <{lanes} x i32> <{indices}>")
             total = b.op(f"add <{lanes} x i32> {total}, {part}")
         return total
-
-    def _pairs(self, weights: str, x: str) -> str:
-        b = self._b
-        pairs = b.op(f"call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8> {weights}, <32 x i8> {x})")
-        return b.op(f"call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> {pairs}, <16 x i16> splat (i16 1))")
 
     def _sdot(self, total: str, weights: str, x: str) -> str:
         operands = f"<4 x i32> {total}, <16 x i8> {weights}, <16 x i8> {x}"
