@@ -15,8 +15,8 @@ class Target:
     Attributes:
         lanes: 32-bit lanes of a vector.
         registers: vector registers.
-        vectors: the most vectors of outputs in a tile of a multiplication. With two, an activation is loaded once for
-            both.
+        vectors: vectors of outputs in a tile of a multiplication with as many rows as fit. With two, an activation is
+            loaded once for both.
         features: what LLVM may use besides the baseline.
     """
 
@@ -45,7 +45,7 @@ TARGETS: dict[Isa, Target] = {
     "amx": Target("amx", 16, 32, 2, f"{_AVX512},+amx-tile,+amx-int8"),
     "avx512vnni": Target("avx512vnni", 16, 32, 2, _AVX512),
     "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
-    "avx2": Target("avx2", 8, 16, 2, "+avx2,+f16c,+fma"),
+    "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),
     "sdot": Target("sdot", 4, 32, 2, "+neon,+dotprod,+fullfp16"),
     "portable": Target("portable", 4, 16, 1, ""),
 }

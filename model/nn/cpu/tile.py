@@ -52,8 +52,12 @@ def tile_rows(form: BlockFormat, target: Target) -> int:
 
 
 def tile_vectors(form: BlockFormat, target: Target, rows: int) -> int:
-    """Vectors of outputs in a tile of so many rows."""
-    return vectors_together(rows, chains(form)) if target.isa == "avx2" else target.vectors
+    """Vectors of outputs in a tile of so many rows: those of a whole group if there are registers for their sums, since
+    fewer read every cache line of weights more than once."""
+    if target.isa == "avx2":
+        return vectors_together(rows, chains(form))
+    group, most = ROWS // target.lanes, (target.registers - _SPARE_REGISTERS) // (rows * (1 + chains(form)))
+    return max(target.vectors, group) if group <= most else target.vectors
 
 
 class Tile:
