@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from server.access.admission import Refused
 from server.access.keys import ApiKey
@@ -100,6 +100,15 @@ def guarded(authenticate: Callable[[Request], ApiKey | None], handler: Handler) 
             return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
     return route
+
+
+async def unknown_route(request: Request, error: Exception) -> Response:
+    """The response where there is no route, or none for the method: in OpenAI's form in its API."""
+    assert isinstance(error, HTTPException)
+    if request.url.path.startswith("/v1/"):
+        message = f"this server has no {request.method} {request.url.path}: check the address and the method"
+        return APIError(404, message, code="unknown_url").response()
+    return PlainTextResponse(error.detail, error.status_code, error.headers)
 
 
 async def read_json(request: Request, model: type[T]) -> T:

@@ -24,6 +24,7 @@ from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.access.shared_conversations import SharedConversations
+from server.api_errors import unknown_route
 from server.batches.routes import batch_routes
 from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.routes import completion_routes
@@ -122,6 +123,7 @@ def build_app(
             *telephony_routes(telephony),
             Mount("/", PageFiles()),
         ],
+        exception_handlers={404: unknown_route, 405: unknown_route},
         middleware=[Middleware(SecurityHeaders), Middleware(CrossOrigin, context.origins)],
     )
 

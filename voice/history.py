@@ -28,6 +28,10 @@ class UnknownItem(LookupError):
     """No item of the conversation has this id."""
 
 
+class NotSpoken(ValueError):
+    """An item has no audio that the user could have heard."""
+
+
 @dataclass(frozen=True)
 class Span:
     """A stretch of a response's text, and the stretch of its audio that speaks it.
@@ -194,11 +198,12 @@ class History:
 
         Raises:
             UnknownItem: there is no such item.
-            ValueError: the item is not a spoken response, or is shorter than `heard_ms`.
+            NotSpoken: it is no spoken response.
+            ValueError: it is shorter than `heard_ms`.
         """
         item = self.get(item_id)
         if not isinstance(item, Item) or item.role != "assistant" or not item.spoken:
-            raise ValueError(
+            raise NotSpoken(
                 f"item {item_id!r} is not a spoken response: only the audio of an assistant message can be truncated"
             )
         if heard_ms > item.audio_ms:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -61,6 +61,12 @@ class EditRequest(SamplingFields):
 
     messages: list[ChatMessage] = Field(min_length=1)
     presence_penalty: float | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.stream:
+            raise ValueError("an edit is not streamed: leave stream out")
+        return self
 
 
 class InfillRequest(SamplingFields):

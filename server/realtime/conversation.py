@@ -47,7 +47,17 @@ from server.realtime.session_record import SessionRecord, items_as_heard
 from server.realtime.validation import InvalidEvent, errors_in, parse_json
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
-from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, item_bytes, new_id
+from voice.history import (
+    FunctionCall,
+    FunctionCallOutput,
+    History,
+    HistoryItem,
+    Item,
+    NotSpoken,
+    UnknownItem,
+    item_bytes,
+    new_id,
+)
 from voice.playback import SessionSettings
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
@@ -418,6 +428,8 @@ class RealtimeConversation:
     def _truncate(self, client_event: protocol.ConversationItemTruncate) -> None:
         try:
             self.session.truncate(client_event.item_id, client_event.audio_end_ms)
+        except NotSpoken as error:
+            raise InvalidEvent(str(error), param="item_id") from None
         except ValueError as error:
             raise InvalidEvent(str(error), param="audio_end_ms") from None
         heard = client_event.model_dump(include={"item_id", "content_index", "audio_end_ms"})

@@ -37,6 +37,14 @@ async def test_the_page_and_the_health_check_are_served() -> None:
     assert missing.status_code == 404
 
 
+def test_an_unknown_route_of_the_api_is_an_error_in_its_form() -> None:
+    with serving() as address:
+        for method, path in (("POST", "/v1/chat/completion"), ("GET", "/v1/chat/completions"), ("PUT", "/v1/models")):
+            answer = httpx.request(method, f"http://{address}{path}", timeout=HANG_S)
+            assert answer.status_code == 404 and f"{method} {path}" in answer.json()["error"]["message"]
+        assert httpx.post(f"http://{address}/app.js", timeout=HANG_S).status_code == 405
+
+
 def test_the_default_instructions_are_read_before_anybody_can_connect(tiny_engine: Engine) -> None:
     tiny_engine.prefix_cache = PrefixCache()
     with serving(engine=tiny_engine) as address:

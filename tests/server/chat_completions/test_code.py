@@ -90,6 +90,7 @@ def test_an_edit_is_a_message(address: str) -> None:
         ("/v1/fim/completions", {"suffix": "x"}),
         ("/v1/fim/completions", {"prompt": "x", "max_tokens": 0}),
         ("/v1/edit/completions", {"messages": []}),
+        ("/v1/edit/completions", {"messages": [{"role": "user", "content": "x"}], "stream": True}),
         ("/infill", {"input_suffix": "x"}),
     ],
 )

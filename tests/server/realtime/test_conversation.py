@@ -168,6 +168,9 @@ def test_truncating_an_item_shortens_its_transcript() -> None:
         await client.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=405)
         await client.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=99_000)
         assert client.error["param"] == "audio_end_ms"
+        question = client.last("conversation.item.input_audio_transcription.completed")["item_id"]
+        await client.send("conversation.item.truncate", item_id=question, content_index=0, audio_end_ms=0)
+        assert client.error["param"] == "item_id"
         await client.send("conversation.item.retrieve", item_id=item)
 
     client = hold_conversation(scenario)
