@@ -14,7 +14,6 @@ from model.nn.cpu.ir import Body
 _LARGEST_ACTIVATION = 127
 """The quantizer does not use -128."""
 
-
 _WHOLE_BLOCK = 4
 """Bits of weights whose sums are carried from line to line of a block in registers, which is faster than unrolling."""
 

@@ -146,8 +146,8 @@ class Tile:
         return out
 
     def _dots(self, blocks: list[str], x: str, x_sum: str) -> list[str]:
-        """The dot products of a block's weights, without their offset, and activations, plus _SHIFT: of each row,
-        vector and chain."""
+        """The dot products of a block's weights, without their offset, and activations, of each row, vector and chain;
+        plus _SHIFT, except with AVX2."""
         b, read = self._b, self._read
         upper = [
             line
@@ -193,7 +193,7 @@ class Tile:
         return ShortSums(b, read, self._form, [[dot] for dot in dots]).added_to(starts) if self._carries else dots
 
     def _start(self, x_sum: str, row: int, part: int) -> str:
-        """What a row's dot products start from: _SHIFT minus the offset times the sum of its activations."""
+        """What a row's dot products start from: minus the offset times the sum of its activations, plus _SHIFT."""
         b, kind, shift = self._b, self._b.integers, 0 if self._short else _SHIFT_BITS
         if not self._form.offset:
             return f"splat (i32 {shift})"
