@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from lab.simulator.carriers import (
     CalledFunction,
@@ -27,7 +27,7 @@ from lab.simulator.carriers import (
     ProtocolViolation,
     parse_called_function,
 )
-from lab.simulator.errors import ServerUnavailable
+from lab.simulator.errors import ServerUnavailable, unreachable
 from lab.simulator.microphone import Microphone
 from lab.simulator.player import Player
 from voice.audio.codec import OUTPUT_RATE, Samples, decode, encode
@@ -277,11 +277,8 @@ async def _connect(url: str, headers: dict[str, str]) -> Transport:
         )
     except InvalidURI:
         raise ServerUnavailable(f"{url} is not a valid URL: it should look like ws://127.0.0.1:8000/phone") from None
-    except InvalidStatus as error:
-        body = (error.response.body or b"").decode("utf-8", "replace").strip()
-        raise ServerUnavailable(f"{url} refused the call: {error.response.status_code} {body}") from None
     except (OSError, TimeoutError, InvalidHandshake, ValueError) as error:
-        raise ServerUnavailable(f"{url} cannot be reached ({error}): is the server running there?") from None
+        raise unreachable(url, error) from None
 
 
 class _WebSocketTransport:
