@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from lab.simulator.errors import ServerUnavailable
+from lab.simulator.errors import ServerUnavailable, without_query
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -68,7 +68,9 @@ def page_address(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES or not parts.netloc:
-        raise ServerUnavailable(f"{url} is not a websocket URL: it should look like ws://127.0.0.1:8000/v1/realtime")
+        raise ServerUnavailable(
+            f"{without_query(url)} is not a websocket URL: it should look like ws://127.0.0.1:8000/v1/realtime"
+        )
     return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, parts.path.removesuffix("v1/realtime") or "/", "", ""))
 
 

@@ -27,7 +27,7 @@ from lab.report.realtime_client import TURNS_PER_CONNECTION, RealtimeClient, con
 from lab.report.recordings import HELD_OUT, from_folder
 from lab.report.run import Run
 from lab.simulator.carriers import CarrierName
-from lab.simulator.errors import ServerUnavailable
+from lab.simulator.errors import ServerUnavailable, without_query
 from lab.simulator.phone import with_token
 from model.hub.catalog import KOKORO
 from model.hub.store import ModelStore, cache_folder, pip_command
@@ -114,7 +114,7 @@ def new_run(options: ReportOptions, console: Console) -> Run:
         recognizer = resolve_recognizer(options, console)
         models = {"language": options.model, "transcription": recognizer, "voice": options.voice[0]}
     sessions = _sessions(options)
-    server = options.url.partition("?")[0] if options.url else "rejoinder serve"
+    server = without_query(options.url) if options.url else "rejoinder serve"
     server += f" over {options.phone}" if options.phone else ""
     server += " through the page" if options.page else ""
     server += f", eagerness {options.eagerness}" if options.eagerness else ""

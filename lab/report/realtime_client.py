@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from lab.report.corpus import TURNS_PER_SPEAKER, SpokenTurn
 from lab.report.measure import RESPONSE_TIMEOUT_S, Measurement, ResponseObservation, TurnObservation, measure
-from lab.simulator.errors import ServerUnavailable, unreachable
+from lab.simulator.errors import ServerUnavailable, unreachable, without_query
 from lab.simulator.microphone import Microphone
 from lab.simulator.player import Player
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, from_pcm16, to_pcm16
@@ -121,12 +121,12 @@ async def connect_realtime(
                 await client.close()
     except InvalidURI:
         raise ServerUnavailable(
-            f"{url} is not a websocket URL: it should look like ws://127.0.0.1:8000/v1/realtime"
+            f"{without_query(url)} is not a websocket URL: it should look like ws://127.0.0.1:8000/v1/realtime"
         ) from None
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise unreachable(url, error) from None
     except ConnectionClosed as error:
-        raise ServerUnavailable(f"{url} closed the connection ({error})") from None
+        raise ServerUnavailable(f"{without_query(url)} closed the connection ({error})") from None
 
 
 class Socket(Protocol):

@@ -11,13 +11,14 @@ class ServerUnavailable(Exception):
     """The server cannot be measured; the message tells why."""
 
 
-def unreachable(url: str, error: Exception) -> ServerUnavailable:
-    """The error of a connection that could not be opened, with what to do about it.
+def without_query(url: str) -> str:
+    """An address as messages repeat it: its query may have a secret."""
+    return url.partition("?")[0]
 
-    Args:
-        url: its query, which may have a secret, is not repeated.
-    """
-    address = url.partition("?")[0]
+
+def unreachable(url: str, error: Exception) -> ServerUnavailable:
+    """The error of a connection that could not be opened, with what to do about it."""
+    address = without_query(url)
     match error:
         case InvalidStatus():
             body = " ".join((error.response.body or b"").decode("utf-8", "replace").split())
@@ -32,6 +33,6 @@ def unreachable(url: str, error: Exception) -> ServerUnavailable:
             )
         case ssl.SSLError():
             return ServerUnavailable(
-                f"{address} does not speak TLS ({error.reason}): does it need ws:// instead of wss://?"
+                f"the TLS handshake with {address} failed ({error.reason}): does it need ws:// instead of wss://?"
             )
     return ServerUnavailable(f"{address} cannot be reached ({error}): is the server running there?")

@@ -27,7 +27,7 @@ from lab.simulator.carriers import (
     ProtocolViolation,
     parse_called_function,
 )
-from lab.simulator.errors import ServerUnavailable, unreachable
+from lab.simulator.errors import ServerUnavailable, unreachable, without_query
 from lab.simulator.microphone import Microphone
 from lab.simulator.player import Player
 from voice.audio.codec import OUTPUT_RATE, Samples, decode, encode
@@ -253,7 +253,7 @@ async def dial(
         await phone.start(microphone=microphone)
         yield phone
     except (OSError, ConnectionClosed) as error:
-        raise ServerUnavailable(f"{url} ended the call ({error})") from None
+        raise ServerUnavailable(f"{without_query(url)} ended the call ({error})") from None
     finally:
         await phone.hang_up(abruptly=abruptly)
 
@@ -276,7 +276,9 @@ async def _connect(url: str, headers: dict[str, str]) -> Transport:
             )
         )
     except InvalidURI:
-        raise ServerUnavailable(f"{url} is not a valid URL: it should look like ws://127.0.0.1:8000/phone") from None
+        raise ServerUnavailable(
+            f"{without_query(url)} is not a valid URL: it should look like ws://127.0.0.1:8000/phone"
+        ) from None
     except (OSError, TimeoutError, InvalidHandshake, ValueError) as error:
         raise unreachable(url, error) from None
 

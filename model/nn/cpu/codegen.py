@@ -32,8 +32,7 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
     """The IR of a format's kernel for a processor: a range of groups, each with all activation rows."""
     b = KernelBody(kernel_name(form), target, CALL, SEGMENT)
     f, most, functions = b.f, tile_rows(form, target), []
-    tiles: set[tuple[int, int]] = set()
-    """Rows and vectors of outputs of each."""
+    tiles: set[tuple[int, int]] = set()  # rows, vectors of outputs
     if target.isa == "amx":
         matrices = MatrixKernel(form, target)
         many = b.op(f"icmp ugt i64 {f['rows']}, {most}")

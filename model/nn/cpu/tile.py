@@ -161,7 +161,8 @@ class Tile:
 
         def lines(number: str, carried: list[str]) -> Sequence[str]:
             bits, dots = carried[: len(upper)], carried[len(upper) :]
-            short = ShortSums(b, read, self._form, [[dot] if self._carries else [] for dot in dots])
+            sums_so_far = [[dot] if self._carries else [] for dot in dots]
+            short = ShortSums(b, read, self._form, sums_so_far) if self._short else None
             for within in range(self._lines):
                 line = number if self._lines == 1 else b.add(b.mul(number, self._lines), within)
                 addresses = [b.at("i8", block, b.mul(line, LINE)) for block in blocks]
@@ -178,12 +179,12 @@ class Tile:
                     for n, pair in enumerate(pairs, row * len(pairs)):
                         for half in range(2):
                             place = n * self._chains + half % self._chains
-                            if self._short:
-                                short.add(place, pair[half], activations[half])
-                            else:
+                            if short is None:
                                 dots[place] = self._dot(dots[place], pair[half], activations[half])
+                            else:
+                                short.add(place, pair[half], activations[half])
                 bits = read.next_upper(bits)
-            if self._short:
+            if short is not None:
                 dots = short.carried if self._carries else short.added_to(dots)
             return [*bits, *dots]
 

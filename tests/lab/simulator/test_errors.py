@@ -31,4 +31,6 @@ async def test_a_certificate_that_cannot_be_verified_is_named(tmp_path: Path) ->
 
 
 async def test_a_secret_in_the_query_is_not_repeated() -> None:
-    assert "hidden" not in await failure("ws://127.0.0.1:9/phone?secret=hidden")
+    for address in ("ws://127.0.0.1:9/phone", "nonsense"):
+        message = await failure(f"{address}?secret=hidden")
+        assert address in message and "hidden" not in message
