@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from model.decode.constraint import Constraint, RowRule, mask_logits
+from model.decode.draft import Path
 from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
 
@@ -73,18 +74,17 @@ class ConditionalOpening(Constraint):
         """Nothing: what the constraint forces comes after the row whose features decide."""
         return ()
 
-    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+    def restrict(self, logits: Tensor, paths: Sequence[Path]) -> None:
         """Mask the logits; see `Constraint`. The opening is chosen once it is certain that the response is no call."""
-        self._constraint.restrict(logits, draft, copied)
+        self._constraint.restrict(logits, paths)
         if self._is_open and self._constraint.options is None:
             self._is_open = False
             if self._features is not None and not self._constraint.in_call:
                 beginning = self._choose(self._features)
                 self._opening, self._avoided = tuple(beginning.tokens), beginning.avoided
-        for row in range(len(draft) + 1):
-            self._avoid(logits[row], draft[:row])
-        for count in range(1, len(copied) + 1):
-            self._avoid(logits[count + len(draft)], copied[:count])
+        for path in paths:
+            for n in range(path.shared, len(path.rows)):
+                self._avoid(logits[path.rows[n]], path.tokens[:n])
         if self._opening:
             logits[0, self._opening[0]] = 0.0  # whatever the constraint says of it
             mask_logits(logits[0], self._opening[0])

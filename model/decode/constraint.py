@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.decode.draft import NO_DRAFT, Draft
+from model.decode.draft import NO_DRAFT, Draft, Path
 from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
 from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
@@ -86,21 +86,20 @@ class Constraint:
         """The tokens that the response must begin with. Called once, before the first step."""
         return self._take_forced()
 
-    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+    def restrict(self, logits: Tensor, paths: Sequence[Path]) -> None:
         """Set the logits of tokens that are not allowed to -∞, in place.
 
         Args:
-            logits: [rows, vocabulary]; row 0 predicts the next token, row n the token after n tokens of `draft`. The
-                rows after those follow `copied` in the same way. Rows after a token that is not allowed are left alone:
-                that token will be rejected.
+            logits: [rows, vocabulary]. Rows after a token that is not allowed are left alone: that token will be
+                rejected.
+            paths: what the step verifies, the draft first.
         """
         if self._matcher is None:
             return
-        for row, allowed in enumerate(self._along(self._matcher, draft)):
-            self._mask(logits[row], allowed, draft[:row])
-        if copied:
-            for count, allowed in enumerate(self._along(self._matcher, copied)[1:], 1):
-                self._mask(logits[count + len(draft)], allowed, copied[:count])
+        for path in paths:
+            for n, allowed in enumerate(self._along(self._matcher, path.tokens)):
+                if n >= path.shared:
+                    self._mask(logits[path.rows[n]], allowed, path.tokens[:n])
 
     def rules(self, draft: Sequence[int]) -> list[RowRule]:
         """What `restrict` does to the row before the first of these drafts, to the one after it, and so on, as far as

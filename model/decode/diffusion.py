@@ -19,7 +19,7 @@ from torch import Tensor
 from model.checkpoint.architectures import DiffusionConfig
 from model.decode.block import Block, denoise_step, new_block, truncate_after
 from model.decode.constraint import Constraint
-from model.decode.draft import Draft
+from model.decode.draft import Draft, paths
 from model.decode.effort import STEPS_TOKENS, DenoisingSchedule
 from model.decode.output import GenerationOutput, StepOutput
 from model.decode.sampling import Sampler
@@ -172,7 +172,7 @@ class DiffusionDecoder:
         if self._prefix_logits is not None:
             if self._constraint is not None:
                 with torch.inference_mode():  # the logits were computed in it
-                    self._constraint.restrict(self._prefix_logits[None], ())
+                    self._constraint.restrict(self._prefix_logits[None], paths(()))
             token = self._sampler.sample(self._prefix_logits)
             rest = block.tokens[1:] if block.tokens[0] in (MASK, token) else (MASK,) * (len(block.tokens) - 1)
             self._blocks[0] = replace(block, tokens=(token, *rest), num_final=1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chat.progress import DraftOrigin
 from model.nn.batch_drafter import BatchDrafter
@@ -35,6 +36,44 @@ class Draft:
 
 
 NO_DRAFT = Draft()
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What a step verifies beside its draft.
+
+    Attributes:
+        after: how many of the draft's tokens come before it.
+        tokens: what follows these, instead of the others.
+    """
+
+    after: int
+    tokens: tuple[int, ...]
+
+
+class Path(NamedTuple):
+    """A text that a step verifies: the draft, or an alternative and what comes before it.
+
+    Attributes:
+        tokens: those after the last committed token.
+        rows: of the last committed token and of each of these.
+        shared: how many of these rows, from the first, an earlier path has as well.
+    """
+
+    tokens: tuple[int, ...]
+    rows: tuple[int, ...]
+    shared: int = 0
+
+
+def paths(draft: Sequence[int], alternatives: Sequence[Alternative] = ()) -> list[Path]:
+    """What a step with this draft and these alternatives verifies, the draft first."""
+    found, next_row = [Path(tuple(draft), tuple(range(1 + len(draft))))], 1 + len(draft)
+    for after, tokens in ((one.after, one.tokens) for one in alternatives):
+        rows = (*range(1 + after), *range(next_row, next_row + len(tokens)))
+        found.append(Path((*draft[:after], *tokens), rows, 1 + after))
+        next_row += len(tokens)
+    return found
+
 
 DraftHead: TypeAlias = "BlockQuantizedDraftHead | BlockQuantizedDrafter | BatchDrafter"
 """Drafts between two forward passes, from what the last one computed: one token after another, or a block of them in a

@@ -15,7 +15,7 @@ from torch import Tensor
 from chat.progress import DraftOrigin
 from model.decode.constraint import Constraint, RowRule, draft_after
 from model.decode.device_steps import MAX_TOP, Attach, DeviceSteps, TokenSettings
-from model.decode.draft import NO_DRAFT, Draft, DraftHead
+from model.decode.draft import NO_DRAFT, Alternative, Draft, DraftHead
 from model.decode.draft_length import DraftLengthController
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
@@ -106,6 +106,7 @@ class SpeculativeDecoder:
         self._reads_prompt = bool(self._certain)
         self._attached: DeviceSteps | None = None
         self._step, self._guesses_right, self._guesses = VerificationStep(self._last_token), 0, 0
+        self._copied: tuple[int, ...] = ()
         self._copied_from: Literal["constraint", "prediction", "text"] = "text"
         self._is_planned, self._is_begun = False, False
         """Whether `draft` has planned the next step, and whether there was a step before it."""
@@ -159,7 +160,9 @@ class SpeculativeDecoder:
         num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
         if settings.linear and self._draft.tokens:
             num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
-        self._step = VerificationStep(self._last_token, draft, found.tokens, num_drafts, settings.linear)
+        self._copied = found.tokens
+        alternatives = (Alternative(0, found.tokens),) if found.tokens else ()
+        self._step = VerificationStep(self._last_token, draft, alternatives, num_drafts, settings.linear)
         self._copied_from = "constraint" if guess else "prediction" if predicted else "text"
         return draft if draft.tokens else found
 
@@ -299,14 +302,14 @@ class SpeculativeDecoder:
                 if self._constraint is not None and self._restrict(logits, self._constraint):
                     return VerificationResult((), (), NO_DRAFT)
                 if self._bias.active:
-                    self._bias.apply(logits, self._step.draft.tokens, self._step.copied)
+                    self._bias.apply(logits, self._step.paths)
         return accept(self._step, logits, self._sampler, position)
 
     def _restrict(self, logits: torch.Tensor, constraint: Constraint) -> bool:
         """Apply the constraint. Returns whether it has options, which are scored before anything is accepted."""
         if constraint.observes and self._features is not None:
             constraint.observe(self._features[0])
-        constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
+        constraint.restrict(logits, self._step.paths)
         if constraint.options is None:
             return False
         count = 1 + len(self._certain)
@@ -380,7 +383,7 @@ class SpeculativeDecoder:
 
     def _keep(self, accepted: VerificationResult) -> None:
         """Keep the keys of what is final, and record the acceptance."""
-        drafts, copied = self._step.draft.tokens, self._step.copied
+        drafts, copied = self._step.draft.tokens, self._copied
         count = len(self._certain)
         if accepted.committed:
             rows = [*range(count), *(count + row for row in accepted.kept_rows)]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from model.decode.draft import Path
 from model.decode.sampling import Sampling
 
 
@@ -34,23 +35,26 @@ class TokenBias:
         return self._sampling.biased
 
     @torch.inference_mode()
-    def apply(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+    def apply(self, logits: Tensor, paths: Sequence[Path]) -> None:
         """Change logits in place.
 
         Args:
-            logits: [rows, vocabulary], for the same rows as in `Constraint.restrict`. Rows after them are left alone.
+            logits: [rows, vocabulary]. Other rows than those of the paths are left alone.
+            paths: what the step verifies.
         """
         if self._changes is None:
             self._changes = torch.zeros(logits.shape[-1], device=logits.device)
             for token in {*self._sampling.logit_bias, *self._counts}:
                 self._changes[token] = self._change(token, self._counts[token])
-        logits[0] += self._changes
-        for first, tokens in ((1, draft), (1 + len(draft), copied)):
+        for path in paths:
             counts, changes = Counter[int](), self._changes.clone()
-            for row, token in enumerate(tokens, first):
-                counts[token] += 1
-                changes[token] = self._change(token, self._counts[token] + counts[token])
-                logits[row] += changes
+            for n, row in enumerate(path.rows):
+                if n:
+                    token = path.tokens[n - 1]
+                    counts[token] += 1
+                    changes[token] = self._change(token, self._counts[token] + counts[token])
+                if n >= path.shared:
+                    logits[row] += changes
 
     @torch.inference_mode()
     def commit(self, tokens: Sequence[int]) -> None:

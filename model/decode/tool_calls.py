@@ -20,6 +20,7 @@ from model.checkpoint.tool_call_parser import CALL_END, CALL_START
 from model.decode.call_decision import CallDecision
 from model.decode.call_margins import CallMargins
 from model.decode.constraint import Constraint, RowRule, mask_logits
+from model.decode.draft import Path
 from model.decode.grammar import InvalidGrammar, lark_string
 from model.decode.grammar_compiler import Allowed, GrammarCompiler, GrammarMatcher
 from model.decode.option_tree import OptionTree
@@ -195,13 +196,13 @@ class ToolCallConstraint(Constraint):
         self._settle(chosen is not None)
         return chosen
 
-    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+    def restrict(self, logits: Tensor, paths: Sequence[Path]) -> None:
         """Decide in the first step, unless there are options to score first; mask the logits of a call."""
         self._decide(logits[0])
         if self._options is None:
             if self._matcher is None and self._text_start is not None and not self._has_begun:
                 mask_logits(logits[0], self._text_start)
-            super().restrict(logits, draft, copied)
+            super().restrict(logits, paths)
 
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         if self.in_call and self._margins is not None and not isinstance(allowed, int):

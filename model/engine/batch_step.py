@@ -33,7 +33,7 @@ def step_shape(keys_values: Tensor, num_drafts: int, num_copies: int, batch: int
     Args:
         branches: whether noise rows draft.
     """
-    mask = verification_mask(num_drafts, num_copies, num_drafts if branches else 0).to(keys_values.device)
+    mask = verification_mask(num_drafts, ((0, num_copies),), num_drafts if branches else 0).to(keys_values.device)
     return StepShape(keys_values, mask, num_drafts + 1 + num_copies, batch)
 
 

@@ -107,7 +107,7 @@ def recorded_pass(
     if stored:
         decoder = with_stored_weights(decoder)
     adapter = meta_adapter(config, dtype, rank, drafts) if drafts else None
-    mask = verification_mask(drafts, copies, drafts).to(META)
+    mask = verification_mask(drafts, ((0, copies),), drafts).to(META)
     keys_values = torch.empty(2, config.layers, batch, config.kv_heads, past, config.head_dim, dtype=dtype, device=META)
     operations = RecordingOperations()
     shape = StepShape(keys_values, mask, drafts + 1 + copies, batch)

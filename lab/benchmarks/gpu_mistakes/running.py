@@ -103,7 +103,7 @@ def selected(decoder: Decoder, operations: Operations) -> StepPass:
     for low in (low for layer in adapter.layers for low in layer.values()):
         low.b.mul_(_ADAPTER_SCALE)
     with wide_tiles():
-        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, 0, 2), 3), operations)
+        return select_pass(decoder, adapter, StepShape(cache, verification_mask(2, (), 2), 3), operations)
 
 
 def selected_drafter(

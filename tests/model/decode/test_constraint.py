@@ -9,6 +9,7 @@ import torch
 
 from chat.types import Opening, Tool
 from model.decode.constraint import OpeningConstraint
+from model.decode.draft import paths
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.engine.conversation import Conversation
@@ -60,7 +61,7 @@ def test_an_opening_is_over_where_its_text_is_complete_although_another_one_cont
         return OpeningConstraint(model.grammars.compile(Opening(("Hello", "Hello to you", "Hello to you, France"))))
 
     opening, logits = constraint(), torch.zeros(1 + len(tokens), model.decoder.config.vocab_size)
-    opening.restrict(logits, tokens)
+    opening.restrict(logits, paths(tokens))
     assert logits[: len(first)].isinf().any(1).all() and not logits[len(first) :].isinf().any()
     for drafts in (tokens, [*first, *free], [*tokens, *free]):
         assert opening.allowed_length(drafts) == len(drafts)

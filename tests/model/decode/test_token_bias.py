@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.decode.draft import Alternative, paths
 from model.decode.sampling import Sampling
 from model.decode.token_bias import TokenBias
 
@@ -23,12 +24,12 @@ def biased(sampling: Sampling, text: list[int]) -> torch.Tensor:
     return biases - counts * sampling.frequency_penalty - (counts > 0) * sampling.presence_penalty
 
 
-@given(text=TOKENS, later=TOKENS, draft=TOKENS, copied=TOKENS, frequency=PENALTIES, presence=PENALTIES, bias=BIASES)
+@given(text=TOKENS, later=TOKENS, draft=TOKENS, other=TOKENS, frequency=PENALTIES, presence=PENALTIES, bias=BIASES)
 def test_each_row_is_judged_by_the_text_before_it_drafts_included(
     text: list[int],
     later: list[int],
     draft: list[int],
-    copied: list[int],
+    other: list[int],
     frequency: float,
     presence: float,
     bias: dict[int, float],
@@ -36,11 +37,12 @@ def test_each_row_is_judged_by_the_text_before_it_drafts_included(
     sampling = Sampling(frequency_penalty=frequency, presence_penalty=presence, logit_bias=bias)
     response = TokenBias(sampling)
     response.commit(text)
-    response.apply(torch.zeros(1, VOCABULARY), ())
+    response.apply(torch.zeros(1, VOCABULARY), paths(()))
     response.commit(later)
-    logits = torch.zeros(3 + len(draft) + len(copied), VOCABULARY)
-    response.apply(logits, draft, copied)
-    rows = [[], *(draft[:n] for n in range(1, len(draft) + 1)), *(copied[:n] for n in range(1, len(copied) + 1))]
+    logits, before = torch.zeros(3 + len(draft) + len(other), VOCABULARY), draft[: len(draft) // 2]
+    response.apply(logits, paths(draft, [Alternative(len(before), tuple(other))]))
+    rows = [[], *(draft[:n] for n in range(1, len(draft) + 1))]
+    rows += [[*before, *other[:n]] for n in range(1, len(other) + 1)]
     expected = torch.stack([biased(sampling, [*text, *later, *row]) for row in rows])
     assert torch.equal(logits[: len(rows)], expected)
     assert not logits[len(rows) :].any(), "rows that choose drafts are left alone"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.decode.draft import Draft
+from model.decode.draft import Alternative, Draft
 from model.decode.sampling import Sampler, Sampling, probabilities
 from model.decode.verify import VerificationStep, accept, verification_mask
 from model.nn.adapter import Adapter, random_adapter
@@ -21,20 +21,22 @@ from model.nn.linear import cpu_kernels_installed
 VOCABULARY = 6
 
 
-@given(drafts=st.integers(0, 4), copied=st.integers(0, 4), branch_size=st.integers(0, 4))
-def test_every_row_attends_to_exactly_its_own_continuation(drafts: int, copied: int, branch_size: int) -> None:
+@given(drafts=st.integers(0, 4), branch_size=st.integers(0, 4), data=st.data())
+def test_every_row_attends_to_exactly_its_own_continuation(drafts: int, branch_size: int, data: st.DataObject) -> None:
+    alternatives = data.draw(st.lists(st.tuples(st.integers(0, drafts), st.integers(0, 3)), max_size=3))
     rows: list[tuple[str, int, int]] = [("clean", 0, n) for n in range(1 + drafts)]
-    rows += [("copied", 0, n) for n in range(copied)]
+    rows += [("alternative", which, n) for which, (_, size) in enumerate(alternatives) for n in range(size)]
     rows += [("noise", branch, n) for branch in range(drafts + 1 if branch_size else 0) for n in range(branch_size)]
 
     def expected(query: tuple[str, int, int], key: tuple[str, int, int]) -> bool:
         kind, branch, position = query
         key_kind, key_branch, key_position = key
         if key_kind == "clean":
-            return key_position <= {"clean": position, "copied": 0, "noise": branch}[kind]
+            last = position if kind == "clean" else branch if kind == "noise" else alternatives[branch][0]
+            return key_position <= last
         return kind == key_kind and branch == key_branch and key_position <= position
 
-    mask = verification_mask(drafts, copied, branch_size)
+    mask = verification_mask(drafts, tuple(alternatives), branch_size)
     assert mask.tolist() == [[expected(query, key) for key in rows] for query in rows]
 
 
@@ -60,11 +62,51 @@ def test_greedy_decoding_accepts_the_longest_draft_that_the_base_model_predicts(
 
 
 def test_a_copied_continuation_is_accepted_as_far_as_it_is_predicted() -> None:
-    step = VerificationStep(0, Draft((1,)), (2, 3, 4), 0)
+    step = VerificationStep(0, Draft((1,)), (Alternative(0, (2, 3, 4)),), 0)
     # Row 0 predicts 2 (not the draft's 1); after the copied 2 comes 3, after 3 comes 5.
     result = accept(step, one_hot(2, 0, 3, 5, 0), Sampler())
     assert result.committed == (2, 3, 5)
     assert result.kept_rows == (0, 2, 3)
+
+
+@given(
+    drafts=st.lists(st.integers(0, 2), max_size=4),
+    alternatives=st.lists(
+        st.tuples(st.integers(0, 4), st.lists(st.integers(0, 2), min_size=1, max_size=3)), max_size=4
+    ),
+    seed=st.integers(0, 999),
+    temperature=st.sampled_from([0.0, 1.5]),
+)
+def test_the_longest_verified_text_is_committed_and_is_what_one_token_at_a_time_gives(
+    drafts: list[int], alternatives: list[tuple[int, list[int]]], seed: int, temperature: float
+) -> None:
+    """The base model here is a table: its logits after any text are drawn from a generator that the text seeds."""
+
+    def logits_after(text: list[int]) -> torch.Tensor:
+        numbers = torch.randn(
+            3, generator=torch.Generator().manual_seed(seed + sum(4**n * (1 + t) for n, t in enumerate(text)))
+        )
+        return torch.cat((numbers, torch.full((VOCABULARY - 3,), -torch.inf)))
+
+    def sampler() -> Sampler:
+        return Sampler(Sampling(temperature=temperature), torch.Generator().manual_seed(seed))
+
+    known = [one for one in alternatives if one[0] <= len(drafts)]
+    step = VerificationStep(
+        0, Draft(tuple(drafts)), tuple(Alternative(after, tuple(tokens)) for after, tokens in known)
+    )
+    texts = [drafts[:n] for n in range(1 + len(drafts))]
+    texts += [[*drafts[:after], *tokens[: n + 1]] for after, tokens in known for n in range(len(tokens))]
+    assert step.num_clean == len(texts)
+    result = accept(step, torch.stack([logits_after(text) for text in texts]), sampler(), 7)
+    alone, one_by_one = list[int](), sampler()
+    while len(alone) < 6:
+        alone.append(
+            int(accept(VerificationStep(0), logits_after(alone)[None], one_by_one, 7 + len(alone)).committed[0])
+        )
+    assert list(result.committed) == alone[: len(result.committed)]
+    assert len(result.committed) == 1 + max(len(text) for text in texts if text == alone[: len(text)])
+    assert [texts[row] for row in result.kept_rows] == [alone[:n] for n in range(len(result.committed))]
 
 
 @pytest.mark.parametrize("copied", [(), (1, 1)])
@@ -72,14 +114,14 @@ def test_a_copied_continuation_is_accepted_as_far_as_it_is_predicted() -> None:
 def test_sampling_follows_the_base_models_distribution(sampling: Sampling, copied: tuple[int, ...]) -> None:
     """The first two tokens of many steps, compared with their exact probabilities."""
     torch.manual_seed(3)
-    drafts = 0 if copied else 2
+    drafts, after = (0, (Alternative(0, copied),)) if copied else (2, ())
     logits = 1.5 * torch.randn(1 + drafts + len(copied), VOCABULARY)
     draw = torch.Generator().manual_seed(0)
     first, second, runs = torch.zeros(VOCABULARY), torch.zeros(VOCABULARY), 12_000
     for seed in range(runs):
         drafted = tuple(torch.randint(0, VOCABULARY, (drafts,), generator=draw).tolist())
         sampler = Sampler(sampling, torch.Generator().manual_seed(seed))
-        committed = accept(VerificationStep(0, Draft(drafted), copied), logits, sampler, seed % 99).committed
+        committed = accept(VerificationStep(0, Draft(drafted), after), logits, sampler, seed % 99).committed
         first[committed[0]] += 1
         if len(committed) > 1:
             second[committed[1]] += 1
@@ -100,15 +142,16 @@ def adapter(decoder: Decoder) -> Adapter:
     return random_adapter(decoder.config, 4, 3, seed=0)
 
 
-PROMPT, DRAFTS, COPIED = [3, 99, 7, 250, 41], (12, 200), (5, 61, 7)
+PROMPT, DRAFTS, COPIED, OTHER = [3, 99, 7, 250, 41], (12, 200), (5, 61, 7), (77, 8)
+ALTERNATIVES = Alternative(0, COPIED), Alternative(1, OTHER)
 
 
 def test_clean_rows_compute_what_the_base_model_alone_computes(decoder: Decoder, adapter: Adapter) -> None:
     cache = decoder.new_cache()
     decoder.forward(PROMPT[:-1], cache, logits="none")
-    step = VerificationStep(PROMPT[-1], Draft(DRAFTS), COPIED, 3)
+    step = VerificationStep(PROMPT[-1], Draft(DRAFTS), ALTERNATIVES, 3)
     (logits,) = decoder.run([step.forward_input(cache)], adapter)
-    for tokens, rows in ((DRAFTS, (0, 1, 2)), (COPIED, (0, 3, 4, 5))):
+    for tokens, rows in ((DRAFTS, (0, 1, 2)), (COPIED, (0, 3, 4, 5)), ((DRAFTS[0], *OTHER), (0, 1, 6, 7))):
         alone = decoder.forward([*PROMPT, *tokens], decoder.new_cache(), logits="all")[len(PROMPT) - 1 :]
         torch.testing.assert_close(logits[list(rows)], alone, atol=1e-5, rtol=1e-5)
 
@@ -148,11 +191,17 @@ def test_conversations_in_one_batch_do_not_attend_to_each_other(decoder: Decoder
 def test_kept_rows_equal_a_prefill_of_the_same_text(decoder: Decoder, adapter: Adapter) -> None:
     cache = decoder.new_cache()
     decoder.forward(PROMPT[:-1], cache, logits="none")
-    step = VerificationStep(PROMPT[-1], Draft(DRAFTS), COPIED, 3)
+    step = VerificationStep(PROMPT[-1], Draft(DRAFTS), ALTERNATIVES, 3)
     decoder.run([step.forward_input(cache)], adapter)
+    fork = cache.fork()
     cache.keep((0, 3, 4), [PROMPT[-1], *COPIED[:2]])
     ours = decoder.forward([42], cache, logits="last")
     alone = decoder.forward([*PROMPT, *COPIED[:2], 42], decoder.new_cache(), logits="last")
+    torch.testing.assert_close(ours, alone, atol=1e-5, rtol=1e-5)
+    decoder.run([step.forward_input(fork)], adapter)
+    fork.keep((0, 1, 6, 7), [PROMPT[-1], DRAFTS[0], *OTHER])
+    ours = decoder.forward([42], fork, logits="last")
+    alone = decoder.forward([*PROMPT, DRAFTS[0], *OTHER, 42], decoder.new_cache(), logits="last")
     torch.testing.assert_close(ours, alone, atol=1e-5, rtol=1e-5)
 
 
@@ -162,18 +211,17 @@ def test_kept_rows_equal_a_prefill_of_the_same_text(decoder: Decoder, adapter: A
 def test_int8_rows_are_bit_identical_whatever_else_is_in_the_batch(
     tiny_qwen2: Path, num_drafts: int, kv_cache_dtype: CacheType
 ) -> None:
-    """Every clean row of a step, drafts and copied tokens, compared with a forward pass of its own on the same text."""
+    """Every clean row of a step, drafts and alternatives, compared with a forward pass of its own on the same text."""
     decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8", kv_cache_dtype)
     cache = decoder.new_cache()
     decoder.forward(PROMPT[:-1] * 5, cache, logits="none")
     adapter = random_adapter(decoder.config, 4, 3, seed=1)
     drafts = (*DRAFTS, 9)[:num_drafts]
-    forward_input = VerificationStep(PROMPT[-1], Draft(drafts), COPIED, num_drafts).forward_input(cache)
-    (together,) = decoder.run([forward_input], adapter)
-    copied_rows = (0, *range(1 + num_drafts, 1 + num_drafts + len(COPIED)))
-    for tokens, rows in ((drafts, range(1 + num_drafts)), (COPIED, copied_rows)):
+    step = VerificationStep(PROMPT[-1], Draft(drafts), ALTERNATIVES, num_drafts)
+    (together,) = decoder.run([step.forward_input(cache)], adapter)
+    for path in step.paths:
         fork = cache.fork()
-        for token, row in zip((PROMPT[-1], *tokens), rows, strict=True):
+        for token, row in zip((PROMPT[-1], *path.tokens), path.rows, strict=True):
             (alone,) = decoder.run([VerificationStep(token).forward_input(fork)], adapter)
             assert torch.equal(together[row], alone[0])
             fork.keep((0,), [token])

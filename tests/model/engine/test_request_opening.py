@@ -14,6 +14,7 @@ from chat.types import Ask, Handed, Message, Opening, Tool
 from model.decode.call_decision import CallThresholds
 from model.decode.conditional_opening import Beginning, ConditionalOpening
 from model.decode.constraint import Constraint
+from model.decode.draft import paths
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice
 from model.engine.conversation import Conversation
@@ -196,12 +197,12 @@ def test_an_avoided_beginning_ends_drafts_and_masks_each_row() -> None:
     constraint = ConditionalOpening(Constraint(), lambda features: Beginning(avoided=[(1, 2, 3), (4, 5)]))
     constraint.observe(torch.zeros(1))
     logits = torch.zeros(3, 8)
-    constraint.restrict(logits, [1, 2])
+    constraint.restrict(logits, paths([1, 2]))
     assert constraint.active and logits.isinf().nonzero().tolist() == [[2, 3]]
     assert constraint.allowed_length([1, 2, 3, 4]) == 2 and constraint.allowed_length([1, 2, 4]) == 3
     assert constraint.commit([1]) == ()
     logits = torch.zeros(2, 8)
-    constraint.restrict(logits, [2])
+    constraint.restrict(logits, paths([2]))
     assert logits.isinf().nonzero().tolist() == [[1, 3]] and constraint.allowed_length([2, 3]) == 1
     constraint.commit([2, 6])
     assert not constraint.active

@@ -18,7 +18,7 @@ from torch import Tensor
 from chat.types import Message, Opening, Tool
 from model.decode.constraint import Constraint, mask_logits
 from model.decode.device_steps import TokenSettings
-from model.decode.draft import NO_DRAFT
+from model.decode.draft import NO_DRAFT, Path
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import TokenLogProbability
@@ -268,10 +268,10 @@ async def test_rules_are_what_a_constraint_does_to_logits(engine: Engine, monkey
     """In tool calls with optional arguments, of which there may be several. Where rules are silent, logits decide."""
     restrict, seen = ToolCallConstraint.restrict, Counter[str]()
 
-    def compared(self: ToolCallConstraint, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
-        rules, expected = self.rules(draft), logits.clone()
+    def compared(self: ToolCallConstraint, logits: Tensor, paths: Sequence[Path]) -> None:
+        rules, expected = self.rules(paths[0].tokens), logits.clone()
         seen["silent"] += self.in_call and not rules
-        restrict(self, logits, draft, copied)
+        restrict(self, logits, paths)
         for row, rule in enumerate(rules):
             if rule.lowered is not None:
                 expected[row, torch.from_numpy(unpacked(rule.lowered, logits.shape[1]))] -= rule.by

@@ -13,7 +13,7 @@ import torch
 
 import model.nn.decoder
 from model.checkpoint.checkpoint import open_checkpoint
-from model.decode.draft import Draft
+from model.decode.draft import Alternative, Draft
 from model.decode.verify import VerificationStep
 from model.nn.adapter import Adapter, random_adapter
 from model.nn.decoder import Decoder, Precision
@@ -79,7 +79,7 @@ def test_a_forward_pass_stays_on_its_device(
 
     batch = [
         input_after(9, None),
-        input_after(5, VerificationStep(7, Draft((1, 2)), (5, 6), 3)),
+        input_after(5, VerificationStep(7, Draft((1, 2)), (Alternative(0, (5, 6)),), 3)),
         input_after(4, None, return_hidden_states=True),
         input_after(3, VerificationStep(7, Draft((1,)), (), 1)),  # its noise rows are not adjacent to the others
     ]
@@ -98,7 +98,9 @@ def test_a_forward_pass_stays_on_its_device(
 def test_kept_keys_and_values_are_moved_on_their_device(meta_decoder: Decoder, meta_adapter: Adapter) -> None:
     cache = meta_decoder.new_cache()
     meta_decoder.forward([1, 2, 3], cache, logits="none")
-    meta_decoder.run([VerificationStep(7, Draft((1, 2)), (5,), 2).forward_input(cache)], meta_adapter)
+    meta_decoder.run(
+        [VerificationStep(7, Draft((1, 2)), (Alternative(0, (5,)),), 2).forward_input(cache)], meta_adapter
+    )
     cache.keep((0, 3), [7, 5])
     assert len(cache.fork().tokens) == 5
 

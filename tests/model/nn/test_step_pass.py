@@ -29,7 +29,7 @@ def test_a_layer_takes_few_operations(tiny_qwen2: Path, drafts: int, limit: int)
         config, rows = decoder.config, (drafts + 1) ** 2
         shape = StepShape(
             torch.empty(2, num_layers, 2, config.kv_heads, 256, config.head_dim, dtype=torch.bfloat16, device=META),
-            verification_mask(drafts, 0, drafts).to(META),
+            verification_mask(drafts, (), drafts).to(META),
             drafts + 1,
         )
         step = MaskedPass(decoder, adapter, shape)

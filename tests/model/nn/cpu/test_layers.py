@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.decode.draft import Draft
+from model.decode.draft import Alternative, Draft
 from model.decode.verify import VerificationStep
 from model.nn.adapter import random_adapter
 from model.nn.decoder import Decoder
@@ -38,7 +38,9 @@ def test_block_quantized_layers_compute_what_the_decoder_computes_layer_by_layer
         caches = [decoder.new_cache() for _ in range(2)]
         for cache, text in zip(caches, ([3, 99, 7, 250, 41], [5, 61]), strict=True):
             decoder.forward(text, cache, logits="none")
-        drafts = VerificationStep(12, Draft((200, 9)), (5, 61, 7), 2).forward_input(caches[0])
+        drafts = VerificationStep(
+            12, Draft((200, 9)), (Alternative(0, (5, 61, 7)), Alternative(1, (8,))), 2
+        ).forward_input(caches[0])
         return {
             "text": [text_input(caches[0], [12, 13, 14], 3)],
             "prefill": [text_input(caches[0], list(range(20)), 1)],

@@ -56,7 +56,7 @@ def _selected(path: Path, operations: Operations | None) -> StepPass:
     decoder = Decoder(open_checkpoint(path), CPU, "float32")
     config = decoder.config
     cache = torch.zeros(2, config.layers, 2, config.kv_heads, 320, config.head_dim)
-    shape = StepShape(cache, verification_mask(2, 0, 2), 3)
+    shape = StepShape(cache, verification_mask(2, (), 2), 3)
     also = [replace(shape, batch=2)]
     selected = select_pass(decoder, random_adapter(config, 4, 2, seed=0), shape, operations, also)
     assert not cache.any()

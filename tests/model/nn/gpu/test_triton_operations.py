@@ -123,7 +123,7 @@ def test_keys_and_values_are_written_to_the_slots(
     """Rotated, and nothing else is written. Two conversations, and more queries than a tile has."""
     heads, kv_heads = 8, 2
     before = _normal(draw, dtype, 2, 3, kv_heads, 320, head_dim)
-    shape = StepShape(before[:, None], verification_mask(2, 0, 2), 3, 2)
+    shape = StepShape(before[:, None], verification_mask(2, (), 2), 3, 2)
     past, slots = torch.tensor([61, 250]), torch.tensor([2, 1])
     fused = _normal(draw, dtype, shape.num_rows, (heads + 2 * kv_heads) * head_dim)
     head_norm = _normal(draw, dtype, heads + kv_heads, head_dim) if normed else None
@@ -153,7 +153,7 @@ def test_attention_reads_its_length_on_the_device(
 ) -> None:
     head_dim = 16 if past % 2 else 24
     keys_values = _normal(draw, dtype, 2, 2, 1, 640, head_dim)
-    shape = StepShape(keys_values[:, None], verification_mask(2, 0, 2), 3)
+    shape = StepShape(keys_values[:, None], verification_mask(2, (), 2), 3)
     fused = _normal(draw, dtype, shape.num_rows, 4 * head_dim)
     past_length, slots = torch.tensor([past]), torch.tensor([1])
     keys_values[:, 0] = torch.nan  # nothing there may be used
@@ -188,13 +188,13 @@ def test_each_conversation_of_a_batch_attends_to_its_own_slot(
 ) -> None:
     """Two of them are nobody's, in the last slot. Clean rows of all come first."""
     keys_values = _normal(draw, dtype, 2, 4, 2, 320, 16)
-    shape = StepShape(keys_values[:, None], verification_mask(1, 1, 1), 3, 4)
+    shape = StepShape(keys_values[:, None], verification_mask(1, ((0, 1),), 1), 3, 4)
     past_length, slots = torch.tensor([300, 17, 0, 0]), torch.tensor([2, 0, 3, 3])
     fused = _normal(draw, dtype, shape.num_rows, 8 * 16)
     found = _attend(kernels, fused, keys_values.clone(), past_length, slots, shape)
     own = shape.order[:2].flatten()  # what is left in nobody's slot depends on who writes last
     _assert_close(found[own], _attend(TWIN, fused, keys_values.clone(), past_length, slots, shape)[own])
-    one = StepShape(keys_values[:, None], verification_mask(1, 1, 1), 3)
+    one = StepShape(keys_values[:, None], verification_mask(1, ((0, 1),), 1), 3)
     for n in range(2):
         rows = shape.order[n]
         alone = _attend(kernels, fused[rows], keys_values.clone(), past_length[n : n + 1], slots[n : n + 1], one)
