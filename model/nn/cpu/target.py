@@ -16,7 +16,8 @@ class Target:
         lanes: 32-bit lanes of a vector.
         registers: vector registers.
         vectors: vectors of outputs in a tile of a multiplication with as many rows as fit. With two, an activation is
-            loaded once for both.
+            loaded once for both. They are never of two groups: then every other group would begin without having been
+            prefetched.
         features: what LLVM may use besides the baseline.
     """
 
@@ -42,8 +43,8 @@ class Target:
 _AVX512 = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
 
 TARGETS: dict[Isa, Target] = {
-    "amx": Target("amx", 16, 32, 2, f"{_AVX512},+amx-tile,+amx-int8"),
-    "avx512vnni": Target("avx512vnni", 16, 32, 2, _AVX512),
+    "amx": Target("amx", 16, 32, 1, f"{_AVX512},+amx-tile,+amx-int8"),
+    "avx512vnni": Target("avx512vnni", 16, 32, 1, _AVX512),
     "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
     "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),
     "sdot": Target("sdot", 4, 32, 2, "+neon,+dotprod,+fullfp16"),
