@@ -12,17 +12,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from model.decode.pass_times import PassTimes
+
 _MIN_WEIGHT, _PRIOR_STEPS = 0.02, 10
 """Weight of the newest step in the running acceptance: it spans a few dozen steps, about three responses. The weight is
 higher at first: the initial acceptance counts as this many steps, because it was measured on other text."""
-
-_TIME_WEIGHT, _OTHER_TIME_WEIGHT = 0.1, 0.02
-"""Weight of the newest step in the expected time of a forward pass with as many rows, and with other numbers of rows:
-these follow in proportion, so that a wrong time does not last because it keeps such passes from being run."""
-
-_MAX_SLOWDOWN = 1.5
-"""A forward pass that took longer than this many times what was expected was interrupted, and counts as this long. If
-the processor has become slower, the expectation follows within a few dozen steps."""
 
 _MIN_SPEEDUP = 1.25
 """Drafting with an adapter, and copying, must be expected to be this much faster than no drafting. The cost of a
@@ -37,9 +31,16 @@ _COPIED_ACCEPTANCE, _COPIED_WEIGHT, _COPIED_RECOVERY = 0.7, 0.1, 0.005
 """For n-gram look-up: the initial probability that a copied token is right after a right one; the weight of the newest
 copied token; and how fast the estimate returns to the initial value, so that copying is tried again on later text."""
 
+_OTHERS_PROMISED, _OTHERS_RIGHT, _OTHERS_WEIGHT = 0.25, 0.16, 0.02
+"""Other choices than drafts: how many a step promises at first, as the draft head is more certain than right, and how
+many are; and the weight of the newest step."""
+
+_MAX_TRIAL_COST = 1.5
+"""How much longer a forward pass may be expected to take whose time is measured again."""
+
 MAX_HEAD_DRAFTS = 7
-"""Maximum tokens that a draft head drafts per step: the kernels take up to eight rows at a time, so a ninth costs
-more."""
+"""Maximum tokens that a draft head drafts per step. With other choices a step has one row more: where weights take as
+long to arrive as to be multiplied with eight rows, as on most processors, a ninth costs more."""
 
 
 def num_rows(num_drafts: int) -> int:
@@ -81,6 +82,7 @@ class DraftLengthController:
     Attributes:
         head_seconds, block_seconds, acceptance: the same; the acceptance is the current estimate.
         copied_acceptance: how often a copied token is right after a right one, in recent text.
+        others_right: how often another choice than a draft is right, by how often it should be by its probability.
     """
 
     def __init__(
@@ -93,26 +95,21 @@ class DraftLengthController:
         by_steps: Sequence[Sequence[float]] = (),
     ) -> None:
         self.head_seconds, self.block_seconds = head_seconds, block_seconds
-        self._initial, self._measured, self._rows = dict(step_seconds), dict(step_seconds), sorted(step_seconds)
-        self._seconds = self._monotonic()
+        self._times = PassTimes(step_seconds)
         self._by_steps = [_with_defaults(rates, max_drafts) for rates in by_steps]
         initial = _with_defaults(acceptance, max_drafts)
         self.acceptance, self._initial_acceptance = initial, tuple(initial)
         self._steps = 0
         self.copied_acceptance = _COPIED_ACCEPTANCE
+        self._others_promised, self._others_right = _OTHERS_PROMISED, _OTHERS_RIGHT
+
+    @property
+    def others_right(self) -> float:
+        return self._others_right / self._others_promised
 
     def step_seconds(self, rows: int) -> float:
-        """Expected seconds of a forward pass with this many rows: interpolated between measured sizes, extrapolated
-        beyond them at least as steeply as the overall slope."""
-        if len(self._rows) == 1 or rows <= self._rows[0]:
-            return self._seconds[0]
-        points = list(zip(self._rows, self._seconds, strict=True))
-        for (r0, s0), (r1, s1) in itertools.pairwise(points):
-            if rows <= r1:
-                return s0 + (s1 - s0) * (rows - r0) / (r1 - r0)
-        (first, low), (before, middle), (last, high) = points[0], points[-2], points[-1]
-        slope = max((high - low) / (last - first), (high - middle) / (last - before))
-        return high + slope * (rows - last)
+        """Expected seconds of a forward pass with this many rows."""
+        return self._times.seconds(rows)
 
     def num_drafts(self, conversations: int = 1) -> int:
         """The number of an adapter's drafts that maximizes tokens per second; 0 with a draft head.
@@ -149,8 +146,31 @@ class DraftLengthController:
             return with_block * self.step_seconds(conversations) > 1
         following = self.acceptance[count] / max(1e-6, self.acceptance[count - 1] if count else 1.0)
         gain = math.prod(confidence) * min(1.0, following)
-        rows = conversations * (others + count)
-        cost = (self.step_seconds(rows + conversations) - self.step_seconds(rows)) / conversations + self.head_seconds
+        return self._pays(gain, others + count, conversations, self.head_seconds)
+
+    def worth_verifying(self, chance: float, rows: int, conversations: int = 1) -> bool:
+        """Whether another choice than a draft should be verified as well.
+
+        Args:
+            chance: its probability by the draft head.
+            rows: of the step so far.
+            conversations: number of conversations that share the forward pass, each with as many rows.
+        """
+        if rows > MAX_HEAD_DRAFTS:
+            return False
+        return self._pays(chance * self.others_right, rows, conversations) or self._is_trial(rows, conversations)
+
+    def _is_trial(self, rows: int, conversations: int) -> bool:
+        """Whether more rows than pay, by their expected time, should be run to measure that time again."""
+        most = 1 + MAX_HEAD_DRAFTS
+        cheap = self.step_seconds(most) < _MAX_TRIAL_COST * self.step_seconds(rows)
+        return conversations == 1 and cheap and self._times.is_due(most)
+
+    def _pays(self, gain: float, rows: int, conversations: int, seconds: float = 0.0) -> bool:
+        """Whether a row that yields `gain` tokens is worth its time and these `seconds`, if the step has so many rows
+        without it."""
+        before, after = (self.step_seconds(conversations * count) for count in (rows, rows + 1))
+        cost = (after - before) / conversations + seconds
         return gain > cost * self._tokens_per_second(conversations)
 
     def denoising_steps(self, most: int, conversations: int = 1) -> int:
@@ -195,20 +215,16 @@ class DraftLengthController:
             self.copied_acceptance += _COPIED_WEIGHT * (float(position < accepted) - self.copied_acceptance)
         self.copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self.copied_acceptance)
 
-    def record_time(self, rows: int, seconds: float) -> None:
-        """Record how long a forward pass took. Processors slow down, and other work competes for their cores. Numbers
-        of rows that were not measured at the start are ignored."""
-        if rows not in self._measured:
-            return
-        slowdown = min(seconds, _MAX_SLOWDOWN * self._measured[rows]) / self._initial[rows]
-        for number, initial in self._initial.items():
-            weight = _TIME_WEIGHT if number == rows else _OTHER_TIME_WEIGHT
-            self._measured[number] += weight * (slowdown * initial - self._measured[number])
-        self._seconds = self._monotonic()
+    def record_others(self, promised: float, right: bool) -> None:
+        """Record whether one of a step's other choices was right, and how likely that was by their probabilities: 0
+        without any, after which the estimate returns to its initial value."""
+        promised, number = (promised, float(right)) if promised else (_OTHERS_PROMISED, _OTHERS_RIGHT)
+        self._others_promised += _OTHERS_WEIGHT * (promised - self._others_promised)
+        self._others_right += _OTHERS_WEIGHT * (number - self._others_right)
 
-    def _monotonic(self) -> list[float]:
-        """Seconds by number of rows, non-decreasing: where more rows seem to take less time, that is noise."""
-        return list(itertools.accumulate((self._measured[rows] for rows in self._rows), max))
+    def record_time(self, rows: int, seconds: float) -> None:
+        """Record how long a forward pass took."""
+        self._times.record(rows, seconds)
 
     def record_drafts(self, tried: int, accepted: int) -> None:
         """Record that a step verified `tried` drafts and accepted the first `accepted`.

@@ -24,6 +24,7 @@ from model.decode.prediction import MAX_PREDICTED, Prediction
 from model.decode.sampling import Sampler
 from model.decode.token_bias import TokenBias
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
+from model.nn.draft_head import Drafted
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 
@@ -42,6 +43,8 @@ class DraftSettings:
         max_guessed: maximum number of tokens guessed by the constraint (`Constraint.guess`) instead.
         worth_drafting: whether the draft head should draft another token, given the confidence in those before it and
             how many other rows the step has; None for no drafts of a head.
+        worth_verifying: whether another choice than a draft should be verified as well, given its probability and how
+            many rows the step has; None for no such choices.
         max_steps: most denoising steps of a draft head that denoises.
     """
 
@@ -50,6 +53,7 @@ class DraftSettings:
     max_copied: int = 0
     max_guessed: int = 0
     worth_drafting: Callable[[Sequence[float], int], bool] | None = None
+    worth_verifying: Callable[[float, int], bool] | None = None
     max_steps: int = 1
 
 
@@ -106,6 +110,8 @@ class SpeculativeDecoder:
         self._reads_prompt = bool(self._certain)
         self._attached: DeviceSteps | None = None
         self._step, self._guesses_right, self._guesses = VerificationStep(self._last_token), 0, 0
+        self._promised = 0.0
+        """How likely one of the step's other choices than its drafts is right, by their probabilities."""
         self._copied: tuple[int, ...] = ()
         self._copied_from: Literal["constraint", "prediction", "text"] = "text"
         self._is_planned, self._is_begun = False, False
@@ -151,9 +157,10 @@ class SpeculativeDecoder:
             guess = self._constraint.guess(max(0, min(settings.max_guessed, remaining)))
         predicted = () if guess else self._prediction.find(max(0, min(MAX_PREDICTED, remaining)))
         copied = guess or predicted or self._ngram_lookup.find(min(settings.max_copied, remaining))
-        draft = self._draft
-        if not copied and settings.worth_drafting is not None:
-            draft = self._draft_with_head(settings.worth_drafting, remaining, settings.max_steps)
+        draft, drafted = self._draft, Drafted()
+        if not copied and settings.worth_drafting is not None and self._draft_head is not None:
+            drafted = self._draft_with_head(self._draft_head, settings.worth_drafting, remaining, settings.max_steps)
+            draft = Draft(drafted.tokens, drafted.confidence, self._draft_head.origin)
         draft = self._ending(draft.first(remaining))
         origin: DraftOrigin = "grammar" if guess else "copied"
         found = self._ending(Draft(copied, self._chances(copied, guess), origin))
@@ -161,7 +168,11 @@ class SpeculativeDecoder:
         if settings.linear and self._draft.tokens:
             num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
         self._copied = found.tokens
-        alternatives = (Alternative(0, found.tokens),) if found.tokens else ()
+        self._promised, alternatives = 0.0, tuple[Alternative, ...]()
+        if found.tokens:
+            alternatives = (Alternative(0, found.tokens),)
+        elif settings.worth_verifying is not None:
+            alternatives = self._other_choices(draft, drafted.others, settings.worth_verifying)
         self._step = VerificationStep(self._last_token, draft, alternatives, num_drafts, settings.linear)
         self._copied_from = "constraint" if guess else "prediction" if predicted else "text"
         return draft if draft.tokens else found
@@ -278,18 +289,45 @@ class SpeculativeDecoder:
         self._features = features
 
     def _draft_with_head(
-        self, worth_drafting: Callable[[Sequence[float], int], bool], remaining: int, max_steps: int
-    ) -> Draft:
+        self,
+        head: DraftHead,
+        worth_drafting: Callable[[Sequence[float], int], bool],
+        remaining: int,
+        max_steps: int,
+    ) -> Drafted:
         """The head's drafts of what follows the newest tokens, at most `remaining`."""
-        if self._draft_head is None or self._following is None or remaining <= 0:
-            return NO_DRAFT
+        if self._following is None or remaining <= 0:
+            return Drafted()
         others = 1 + len(self._certain)
-        drafts, confidence = self._draft_head.draft(
+        return head.draft(
             *self._following,
             lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others),
             max_steps,
         )
-        return Draft(drafts, confidence, self._draft_head.origin)
+
+    def _other_choices(
+        self,
+        draft: Draft,
+        others: Sequence[Sequence[tuple[int, float]]],
+        worth_verifying: Callable[[float, int], bool],
+    ) -> tuple[Alternative, ...]:
+        """Other choices than the drafts' tokens that are worth their rows, the likeliest first.
+
+        Args:
+            others: likely tokens in the place of each draft, and their probabilities.
+        """
+        ranked, before = [], 1.0
+        for after, (sure, likely) in enumerate(zip(draft.confidence, others, strict=False)):
+            ranked += [(before * chance, after, token) for token, chance in likely]
+            before *= sure
+        found, rows = list[Alternative](), 1 + len(self._certain) + len(draft.tokens)
+        for chance, after, token in sorted(ranked, reverse=True):
+            if not worth_verifying(chance, rows + len(found)):
+                break
+            if self._constraint is None or self._constraint.allowed_length((*draft.tokens[:after], token)) > after:
+                found.append(Alternative(after, (token,)))
+                self._promised += chance
+        return tuple(found)
 
     def _accept(self, logits: torch.Tensor, position: int) -> VerificationResult:
         """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties.
@@ -389,7 +427,10 @@ class SpeculativeDecoder:
             rows = [*range(count), *(count + row for row in accepted.kept_rows)]
             self._cache.keep(rows, [*self._certain, self._last_token, *accepted.committed[:-1]])
             if not self._reads_prompt:
-                self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
+                length = accepted_length(drafts, accepted.committed)
+                self._observer.record_drafts(len(drafts), length)
+                more = self._promised > 0 and len(accepted.committed) > 1 + length
+                self._observer.record_others(self._promised, more)
         elif count:
             self._cache.keep(range(count), self._certain)
         if self._copied_from == "constraint":

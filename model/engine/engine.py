@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -168,17 +169,18 @@ class Engine:
         family = self.model.decoder.config.diffusion
         if family is not None and family.verification == "linear" and self.model.may_draft:
             return DraftSettings(family.block_size - 1, linear=True)
-        single, worth_drafting, steps = self._active_generations == 1, None, 1
+        single, head = self._active_generations == 1, DraftSettings()
         if self.model.draft_head is not None:
-            worth_drafting = partial(self.draft_length.worth_drafting, conversations=self._active_generations)
-            steps = self.draft_length.denoising_steps(max_steps, self._active_generations)
-        if constrained and not self.drafts_with_grammar:
-            return DraftSettings(
-                max_guessed=_MAX_GUESSED if single else 0, worth_drafting=worth_drafting, max_steps=steps
+            head = DraftSettings(
+                worth_drafting=partial(self.draft_length.worth_drafting, conversations=self._active_generations),
+                worth_verifying=partial(self.draft_length.worth_verifying, conversations=self._active_generations),
+                max_steps=self.draft_length.denoising_steps(max_steps, self._active_generations),
             )
+        if constrained and not self.drafts_with_grammar:
+            return replace(head, max_guessed=_MAX_GUESSED if single else 0)
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
-        if worth_drafting is not None:
-            return DraftSettings(max_copied=max_copied, worth_drafting=worth_drafting, max_steps=steps)
+        if self.model.draft_head is not None:
+            return replace(head, max_copied=max_copied)
         return DraftSettings(self.draft_length.num_drafts(self._active_generations), max_copied=max_copied)
 
     def pause(self, request: Request, seconds: float) -> None:

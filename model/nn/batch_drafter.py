@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from model.nn.block_drafter import NEAR, BlockDrafterWeights, denoise
-from model.nn.draft_head import DraftHeadWeights, normalize, read
+from model.nn.draft_head import Drafted, DraftHeadWeights, normalize, read
 from model.nn.linear import Embedding
 
 MAX_RECURRENT_DRAFTS = 7
@@ -83,11 +83,11 @@ class BatchDrafter:
     @torch.inference_mode()
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    ) -> Drafted:
         """Draft what follows some tokens of one conversation; see `BlockQuantizedDraftHead.draft`. As many drafts as
         can be wanted are made together, because asking for each would wait for the device."""
         if not more(()):
-            return (), ()
+            return Drafted()
         device, state = self.scoring_rows.device, None
         context = self._context(features[None].to(device, self.scoring_rows.dtype))
         for token in tokens:
@@ -97,7 +97,7 @@ class BatchDrafter:
         count = 1
         while count < len(drafts) and more(likely[:count]):
             count += 1
-        return tuple(drafts[:count]), tuple(likely[:count])
+        return Drafted(tuple(drafts[:count]), tuple(likely[:count]))
 
     def _context(self, features: Tensor) -> Tensor:
         return normalize(features) @ self.matrices["features"].T

@@ -22,7 +22,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -35,6 +35,20 @@ from model.nn.forward_batch import num_features
 from model.nn.linear import quantize_rows
 
 MATRICES = ("features", "input", "gate_up", "down", "output")
+
+
+class Drafted(NamedTuple):
+    """What a draft head or a block drafter drafts.
+
+    Attributes:
+        tokens: the drafts.
+        confidence: the probability of each, provided that those before it are right.
+        others: other likely tokens in the place of each, and their probabilities; none where that is too costly.
+    """
+
+    tokens: tuple[int, ...] = ()
+    confidence: tuple[float, ...] = ()
+    others: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.cpu.forward_pass import ForwardPass
 from model.nn.cpu.linear import BlockLinear, Operands
 from model.nn.cpu.weights import quantized_linear
+from model.nn.draft_head import Drafted
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
@@ -58,29 +59,30 @@ class BlockQuantizedDrafter:
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    ) -> Drafted:
         """Draft what follows some tokens in at most `steps` denoising steps; see `BlockQuantizedDraftHead`."""
         if not more(()):
-            return (), ()
+            return Drafted()
         self._head.begin(features)
         for token in tokens:
             self._head.read(token)
-        drafts, confidence = list[int](), list[float]()
+        drafts, confidence, others = list[int](), list[float](), []
         logits, row, taken = self._block.run(), 0, 1
         while True:
-            index, chance = self._choose(logits[row], *self._mix[row])
-            drafts.append(self._head.token(index))
+            draft, chance, likely = self._choose(logits[row], *self._mix[row])
+            drafts.append(draft)
             confidence.append(chance)
+            others.append(likely)
             if len(drafts) == self.block or not more(confidence):
                 self.steps_taken[taken] += 1
-                return tuple(drafts), tuple(confidence)
-            self._head.read(drafts[-1])
+                return Drafted(tuple(drafts), tuple(confidence), tuple(others))
+            self._head.read(draft)
             row += 1
             if chance < CONFIDENT and taken < steps:
                 logits, row, taken = self._block.run(), 0, taken + 1
 
-    def _choose(self, logits: Floats, read: float, denoised: float) -> tuple[int, float]:
-        """The likeliest token after those that the head has read, as its place in the vocabulary, and its probability.
+    def _choose(self, logits: Floats, read: float, denoised: float) -> tuple[int, float, tuple[tuple[int, float], ...]]:
+        """The likeliest token after those that the head has read, its probability, and other likely ones with theirs.
 
         Args:
             logits: [vocabulary] of the row.
@@ -90,8 +92,7 @@ class BlockQuantizedDrafter:
         if len(near) > CANDIDATES:
             near = near[np.argpartition(logits[near], -CANDIDATES)[-CANDIDATES:]]
         scores = denoised * logits[near] + self._scale[near] * (self._rows[near] @ (read * self._head.state[0]))
-        best = int(scores.argmax())
-        return int(near[best]), float(1 / np.exp(scores - scores[best]).sum())
+        return self._head.choose(scores, near)
 
 
 class _Block:

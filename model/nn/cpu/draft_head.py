@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.nn.cpu.block_formats import Floats
@@ -19,11 +20,14 @@ from model.nn.cpu.forward_pass import KernelJobs
 from model.nn.cpu.jobs import Table
 from model.nn.cpu.linear import QuantizedActivations
 from model.nn.cpu.weights import quantized_linear
-from model.nn.draft_head import DraftHeadWeights
+from model.nn.draft_head import Drafted, DraftHeadWeights
 from model.nn.linear import Embedding
 
 _KEPT_EMBEDDINGS = 2048
 """Embeddings that are kept: looking one up takes about as long as the matrices that read it."""
+
+_OTHERS, _OTHER_CHANCE = 3, 0.05
+"""How many other tokens are named in the place of a draft, and how likely each must be at least."""
 
 _EPS = float(np.finfo(np.float32).eps)
 """Of the normalization, as in `torch.nn.functional.rms_norm`."""
@@ -93,7 +97,7 @@ class BlockQuantizedDraftHead:
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    ) -> Drafted:
         """Draft what follows some tokens.
 
         Args:
@@ -101,25 +105,21 @@ class BlockQuantizedDraftHead:
             tokens: at least one.
             more: whether to draft another token, given the confidence of those before it.
             steps: has no effect: the head does not denoise.
-
-        Returns:
-            The drafts and the confidence in each, provided that those before it are right.
         """
-        drafts: list[int] = []
-        confidence: list[float] = []
+        drafts, confidence, others = list[int](), list[float](), []
         if not more(confidence):
-            return (), ()
+            return Drafted()
         self.begin(features)
         for token in tokens[:-1]:
             self.read(token)
         newest = tokens[-1]
         while more(confidence):
             self._advance(newest, self._read_and_score)
-            index, chance = self.choose(self._logits[0])
-            newest = self.token(index)
+            newest, chance, likely = self.choose(self._logits[0])
             drafts.append(newest)
             confidence.append(chance)
-        return tuple(drafts), tuple(confidence)
+            others.append(likely)
+        return Drafted(tuple(drafts), tuple(confidence), tuple(others))
 
     def begin(self, features: Tensor) -> None:
         """Begin after the row with these features [features]; the token that it predicted is to be read first."""
@@ -139,14 +139,20 @@ class BlockQuantizedDraftHead:
         """
         return self._jobs.multiply([self._linear], states, logits)
 
-    def choose(self, logits: Floats) -> tuple[int, float]:
-        """The place of the largest of logits [vocabulary], and its probability."""
-        best = int(logits.argmax())
-        return best, 1 / float(np.exp(logits - logits[best]).sum())
+    def choose(
+        self, logits: Floats, places: NDArray[np.int64] | None = None
+    ) -> tuple[int, float, tuple[tuple[int, float], ...]]:
+        """The likeliest token, its probability, and other likely tokens with theirs.
 
-    def token(self, index: int) -> int:
-        """The token at a place in the vocabulary."""
-        return int(self._vocabulary[index])
+        Args:
+            logits: [n], of the tokens at `places` in the vocabulary; by default of all.
+        """
+        tokens, best = self._vocabulary if places is None else self._vocabulary[places], int(logits.argmax())
+        chances = np.exp(logits - logits[best])
+        chances /= chances.sum()
+        near = sorted((float(chances[n]), int(tokens[n])) for n in np.flatnonzero(chances > _OTHER_CHANCE) if n != best)
+        others = tuple((token, chance) for chance, token in near[: -_OTHERS - 1 : -1])
+        return int(tokens[best]), float(chances[best]), others
 
     def _advance(self, token: int, jobs: Table) -> None:
         self._input[0, : self._hidden] = self._embed(token)

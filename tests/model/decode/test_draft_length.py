@@ -37,19 +37,6 @@ def test_rejected_drafts_stop_drafting_and_it_is_tried_again_later() -> None:
     assert controller.num_drafts() > 0
 
 
-def test_step_time_is_interpolated_between_measured_sizes() -> None:
-    controller = DraftLengthController({1: 1.0, 9: 3.0}, 1)
-    assert controller.step_seconds(5) == 2.0
-    assert controller.step_seconds(17) == 5.0
-    assert DraftLengthController({1: 1.0}, 0).num_drafts() == 0
-
-
-def test_measurement_noise_never_makes_more_rows_faster() -> None:
-    controller = DraftLengthController({1: 10.0, 4: 10.1, 9: 10.3, 16: 10.2}, 3, (0.5, 0.3, 0.1))
-    assert controller.step_seconds(16) == 10.3
-    assert controller.step_seconds(1024) > controller.step_seconds(256) > 10.3
-
-
 def test_drafting_stops_when_larger_steps_become_slow() -> None:
     controller = DraftLengthController({1: 1.0, 4: 1.1, 9: 1.2}, 2, (0.5, 0.3))
     assert controller.num_drafts() == 2
@@ -71,17 +58,9 @@ def test_an_interrupted_forward_pass_does_not_stop_drafting() -> None:
     for _ in range(30):
         controller.record_time(2, 3.0)
     assert drafts(controller, 0.9) == 0, "it is as slow all the time"
-    for _ in range(200):
+    for _ in range(1000):
         controller.record_time(1, 1.0)
     assert drafts(controller, 0.9) == 3, "what is not run follows what is"
-
-
-def test_expected_times_follow_a_slower_processor() -> None:
-    controller = DraftLengthController({1: 1.0, 4: 1.2}, 3)
-    for _ in range(40):
-        controller.record_time(1, 3.0)
-    assert controller.step_seconds(1) == pytest.approx(3.0, rel=0.1)
-    assert 2.0 < controller.step_seconds(4) < 3.6
 
 
 def test_copying_stops_when_it_is_not_worth_its_cost_and_is_tried_again() -> None:
@@ -130,6 +109,50 @@ def test_a_draft_head_whose_drafts_are_rejected_stops_and_is_tried_again() -> No
     for _ in range(200):
         controller.record_drafts(0, 0)
     assert drafts(controller, 0.5) == 1
+
+
+def test_another_choice_is_verified_while_its_row_is_worth_its_time() -> None:
+    acceptance = (0.6, 0.36, 0.22)
+    controller = DraftLengthController({1: 1.0, 4: 1.06, 6: 1.1, 8: 1.5}, 3, acceptance, head_seconds=0.02)
+    assert controller.worth_verifying(0.2, 4) and not controller.worth_verifying(0.02, 4)
+    assert not controller.worth_verifying(0.2, 6), "the seventh row costs more"
+    assert not controller.worth_verifying(0.2, 4, conversations=16)
+    free = DraftLengthController({1: 1.0}, 3, acceptance, head_seconds=0.0)
+    assert free.worth_verifying(0.01, 7) and not free.worth_verifying(0.9, 8), "a step has eight rows at most"
+
+
+def test_more_rows_than_pay_are_run_now_and_then_to_time_them_again() -> None:
+    def others(controller: DraftLengthController) -> int:
+        """Other choices in a step with three drafts."""
+        return next(n for n in range(9) if not controller.worth_verifying(0.1, 4 + n))
+
+    cost, acceptance = {1: 1.0, 4: 1.06, 6: 1.1, 8: 1.5}, (0.6, 0.36, 0.22)
+    controller, costly = (DraftLengthController(one, 3, acceptance, 0.02) for one in (cost, {**cost, 8: 2.5}))
+    counts = list[int]()
+    for _ in range(200):
+        counts.append(others(controller))
+        assert others(costly) < 4, "a trial may not take too long"
+        for each in (controller, costly):
+            each.record_time(4 + others(each), cost[8] if others(each) == 4 else 1.06)
+    assert counts[0] < 4 and 4 <= counts.count(4) <= 8
+    for _ in range(200):
+        controller.record_time(4 + others(controller), 1.1)
+    assert others(controller) == 4, "eight rows cost little by now"
+
+
+def test_other_choices_are_expected_to_be_right_as_often_as_they_have_been() -> None:
+    controller = DraftLengthController({1: 1.0, 8: 1.3}, 3, (0.6, 0.36, 0.22), head_seconds=0.02)
+    assert controller.worth_verifying(0.15, 4)
+    initial = controller.others_right
+    for _ in range(300):
+        controller.record_others(0.3, False)
+    assert controller.others_right < 0.05 and not controller.worth_verifying(0.15, 4)
+    for _ in range(300):
+        controller.record_others(0.0, False)
+    assert controller.others_right == pytest.approx(initial, rel=0.05), "they are tried again"
+    for n in range(300):
+        controller.record_others(0.25, n % 4 == 0)
+    assert controller.others_right == pytest.approx(1.0, rel=0.2)
 
 
 def test_copying_must_be_faster_than_drafting() -> None:

@@ -23,6 +23,7 @@ from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
+from model.nn.draft_head import Drafted
 from model.nn.forward_batch import ForwardInput
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, with_doubled_weights
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
@@ -73,11 +74,14 @@ def open_engine(model: LoadedModel) -> Iterator[Engine]:
 
 @pytest.fixture
 def verified(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """The rows after the last committed token, of each forward pass that generates."""
+    """The drafts or copied tokens after the last committed token, of each forward pass that generates."""
     run, seen = engine.model.decoder.run, []
 
     def spy(batch: list[ForwardInput], adapter: Adapter | None = None) -> list[Tensor]:
-        seen.extend(list(one.tokens)[1:] for one in batch if not one.is_prefill)
+        for one in batch:
+            if not one.is_prefill:  # rows after these are other choices, which do not attend to all before them
+                causal = [bool(row[:n].all()) for n, row in enumerate(one.attention_mask)]
+                seen.append(list(one.tokens)[1 : [*causal, False].index(False)])
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
@@ -93,7 +97,7 @@ class SpyHead:
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    ) -> Drafted:
         self.calls += 1
         return self._head.draft(features, tokens, more, steps)
 

@@ -22,6 +22,7 @@ from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
+from model.nn.draft_head import Drafted
 from model.nn.forward_batch import ForwardInput
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, with_doubled_weights
 from tests.model.random_draft_head import random_draft_head
@@ -90,7 +91,8 @@ async def test_the_text_is_the_same_alone_together_and_without_drafts(engine: En
     assert set(rows) == {1}
     rows.clear()
     alone = [await respond(engine, question) for question in QUESTIONS]
-    assert max(rows) <= 9 and rows.count(4) > 20, "three drafts, or up to eight copied tokens"
+    assert max(rows) <= 9, "three drafts and up to four other choices, or up to eight copied tokens"
+    assert sum(4 <= count <= 8 for count in rows) > 20
     together = await asyncio.gather(*(respond(engine, question) for question in QUESTIONS))
     for one, two, three in zip(undrafted, alone, together, strict=True):
         assert committed_text(one) == committed_text(two) == committed_text(three)
@@ -141,32 +143,42 @@ async def test_bias_and_penalties_hold_under_a_grammar_with_and_without_drafts(e
 
 
 class Oracle:
-    """Drafts what the model is known to say, except that every fifth draft is wrong."""
+    """Drafts what the model is known to say, except that every fifth draft is wrong.
+
+    Args:
+        said: what the model says.
+        has_others: whether it names the right token as another one in the place of a wrong draft.
+    """
 
     origin: DraftOrigin = "recurrent"
     acceptance = ((0.9, 0.8, 0.7),)
     block = 0
 
-    def __init__(self, said: Sequence[int]) -> None:
-        self._said, self._position, self.calls = tuple(said), 0, 0
+    def __init__(self, said: Sequence[int], *, has_others: bool = False) -> None:
+        self._said, self._has_others, self._position, self.calls = tuple(said), has_others, 0, 0
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    ) -> Drafted:
         assert features.ndim == 1
         places = range(self._position, len(self._said))
         found = [n + len(tokens) for n in places if self._said[n : n + len(tokens)] == tuple(tokens)]
         if not found:  # the start times a draft after a token of its own
-            return (), ()
+            return Drafted()
         self._position = found[0]
         drafts: list[int] = []
         while more([0.9] * len(drafts)) and self._position + len(drafts) < len(self._said):
             self.calls += 1
             drafts.append(0 if self.calls % 5 == 0 else self._said[self._position + len(drafts)])
-        return tuple(drafts), (0.9,) * len(drafts)
+        right = self._said[self._position :]
+        others = tuple(
+            ((token, 0.1),) if self._has_others and draft != token else ()
+            for draft, token in zip(drafts, right, strict=False)
+        )
+        return Drafted(tuple(drafts), (0.9,) * len(drafts), others)
 
 
-async def test_accepted_drafts_save_forward_passes(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_accepted_drafts_and_other_choices_save_forward_passes(model: LoadedModel) -> None:
     plain = replace(model, draft_head=None, stop_tokens=frozenset())
     said: list[int] = []
     for engine in open_engine(plain):
@@ -177,16 +189,20 @@ async def test_accepted_drafts_save_forward_passes(model: LoadedModel, monkeypat
             read = said[-1:] or ids
             said.append(int(engine.model.decoder.forward(read, cache, logits="last")[-1].argmax()))
         expected = "".join(map(decode(), said))
-    oracle = Oracle(said)
-    for engine in open_engine(replace(plain, draft_head=oracle)):
-        progress = await respond(engine, HELLO, max_tokens=40)
-        assert committed_text(progress) == expected
-        assert oracle.calls > 0 and progress[-1].step < 25
+    steps = list[int]()
+    for has_others in (False, True):
+        oracle = Oracle(said, has_others=has_others)
+        for engine in open_engine(replace(plain, draft_head=oracle)):
+            progress = await respond(engine, HELLO, max_tokens=40)
+            assert committed_text(progress) == expected and oracle.calls > 0
+            steps.append(progress[-1].step)
+            assert (engine.draft_length.others_right > 0.7) == has_others, "they are right more often than promised"
+    assert steps[1] < steps[0] < 25
 
 
 async def test_sampled_text_is_drafted_too(engine: Engine, rows: list[int]) -> None:
     progress = await respond(engine, HELLO, sampling=Sampling(temperature=1.0, seed=3))
-    assert progress[-1].tokens > 10 and rows.count(4) > 5
+    assert progress[-1].tokens > 10 and sum(4 <= count <= 8 for count in rows) > 5
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda grammar: type(grammar).__name__)

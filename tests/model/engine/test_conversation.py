@@ -57,7 +57,7 @@ def drafting_engine(drafting_model: LoadedModel, options: dict[str, Any]) -> Ite
 def open_engine(model: LoadedModel, options: dict[str, Any]) -> Engine:
     """An engine for which rows cost nothing, so that it always drafts."""
     engine = Engine(lambda: model, **options)
-    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    engine.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 3, [0.9] * 3)
     return engine
 
 
@@ -186,7 +186,7 @@ async def test_drafts_never_change_the_text(varied_qwen2: Path, engine: Engine, 
     adapter = random_adapter(base.decoder.config, 4, num_drafts, seed=num_drafts)
     drafting = Engine(lambda: replace(base, adapter=adapter))
     # Rows cost nothing, so it always drafts.
-    drafting.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, num_drafts, [0.9] * num_drafts)
+    drafting.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, num_drafts, [0.9] * num_drafts)
     steps_with_drafts = 0
     try:
         for words in ("hello to you", "the capital of France", "Paris is hello", "to to to"):
@@ -249,7 +249,7 @@ async def test_sampling_with_drafts_draws_from_the_base_models_distribution(draf
                     tokens.append(token)
                     return str(detokenizer(token))
 
-            engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)  # as for a first response
+            engine.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 3, [0.9] * 3)  # as for a first response
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(drafting_model.tokenizer, "detokenizer", Recorder)
                 seeded = replace(sampling, seed=seed)

@@ -64,7 +64,7 @@ def engines(model: LoadedModel) -> Iterator[tuple[Engine, Engine]]:
     opened = []
     for loaded in (replace(model, request_classifier=telling_apart(model)), model):
         opened.append(Engine(lambda loaded=loaded: loaded))
-        opened[-1].draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+        opened[-1].draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 3, [0.9] * 3)
     yield opened[0], opened[1]
     for engine in opened:
         engine.close()

@@ -176,7 +176,7 @@ async def test_a_model_with_calls_of_its_own_form_reads_outputs_as_notes_after_t
 
 async def test_on_a_cpu_nothing_is_drafted_while_a_grammar_is_followed(model: LoadedModel) -> None:
     engine = Engine(lambda: model)
-    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    engine.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 3, [0.9] * 3)
     try:
         constrained = await collect_progress(
             Conversation(engine), SYSTEM, HELLO, grammar=GRAMMARS["schema"], max_tokens=30
@@ -196,7 +196,7 @@ async def test_families_that_verify_their_own_drafts_give_the_same_constrained_t
     """One drafts with noise rows for every outcome, the other in a forward pass of its own."""
     folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, name)
     engine = Engine(lambda: load_model(folder, device="cpu", precision="float32"), decoding="verified")
-    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 2, [0.9] * 2)
+    engine.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 2, [0.9] * 2)
     engine.drafts_with_grammar = True
     try:
         for grammar in (JSONSchema(SHORT), GRAMMARS["regex"]):

@@ -146,7 +146,7 @@ async def test_a_long_prompt_does_not_keep_a_generating_request_out_of_any_forwa
     """While one conversation reads many chunks, another that generates has rows in each of those forward passes."""
     model = load_model(varied_qwen2, device="cpu", precision="float32")
     engine = Engine(lambda: replace(model, stop_tokens=frozenset()))
-    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    engine.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 3, [0.9] * 3)
     batches: list[list[ForwardInput]] = []
     run = engine.model.decoder.run
 

@@ -12,6 +12,7 @@ from model.nn.batch_drafter import BatchDrafter
 from model.nn.block_drafter import BlockDrafterWeights, load_drafter
 from model.nn.cpu.block_drafter import BlockQuantizedDrafter
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
+from model.nn.draft_head import Drafted
 from model.nn.forward_batch import num_features
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
@@ -49,7 +50,7 @@ def test_drafts_are_those_of_the_cpu_from_the_same_file(
     found, chances = batch.draft_batch(features, tokens, DRAFTS)
     compared = wrong = 0
     for n in range(CONVERSATIONS):
-        drafts, sure = alone.draft(features[n], [int(tokens[n])], lambda confidence: len(confidence) < DRAFTS)
+        drafts, sure, _ = alone.draft(features[n], [int(tokens[n])], lambda confidence: len(confidence) < DRAFTS)
         assert len(drafts) == DRAFTS
         for place, (draft, chance) in enumerate(zip(drafts, sure, strict=True)):
             if chance < 0.75:
@@ -58,10 +59,10 @@ def test_drafts_are_those_of_the_cpu_from_the_same_file(
             if int(found[n, place]) != draft or abs(float(chances[n, place]) - chance) > 0.2:
                 wrong += 1
                 break
-        one, likely = batch.draft(features[n], [int(tokens[n])], lambda confidence: len(confidence) < 2)
+        one, likely, _ = batch.draft(features[n], [int(tokens[n])], lambda confidence: len(confidence) < 2)
         assert one == tuple(found[n, :2].tolist()) and likely == pytest.approx(chances[n, :2].tolist(), abs=1e-4)
     assert compared > CONVERSATIONS and wrong <= most_wrong
-    assert batch.draft(features[0], [1], lambda confidence: False) == ((), ())
+    assert batch.draft(features[0], [1], lambda confidence: False) == Drafted()
 
 
 def test_tokens_that_are_known_are_read_before_anything_is_drafted() -> None:
@@ -70,5 +71,5 @@ def test_tokens_that_are_known_are_read_before_anything_is_drafted() -> None:
     table, rows = torch.randn(300, 64, generator=draw), torch.randn(200, 256, generator=draw)
     batch = BatchDrafter(random_block_drafter(head), rows, table.__getitem__, CPU, torch.float32)
     features = torch.randn(192, generator=draw)
-    read = [batch.draft(features, [token, 9], lambda confidence: True)[0] for token in range(20)]
+    read = [batch.draft(features, [token, 9], lambda confidence: True).tokens for token in range(20)]
     assert len(set(read)) > 10

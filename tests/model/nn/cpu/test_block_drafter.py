@@ -7,7 +7,7 @@ import torch
 
 from model.nn.block_drafter import BlockDrafterWeights, denoise, shapes
 from model.nn.cpu.block_drafter import BlockQuantizedDrafter
-from model.nn.draft_head import DraftHeadWeights, advance, normalize
+from model.nn.draft_head import Drafted, DraftHeadWeights, advance, normalize
 
 ROWS, SIZE, INNER, FEATURES, HIDDEN, VOCABULARY = 5, 256, 320, 192, 96, 400
 
@@ -53,21 +53,27 @@ def test_a_draft_is_chosen_among_its_rows_candidates_by_what_the_head_has_read(
     monkeypatch.setattr("model.nn.cpu.block_drafter.CANDIDATES", candidates)
     monkeypatch.setattr("model.nn.cpu.block_drafter.NEAR", 1e9)
     features = torch.randn(FEATURES, generator=draw)
-    drafts, confidence = drafter.draft(features, [7], lambda confidence: True)
+    drafts, confidence, others = drafter.draft(features, [7], lambda confidence: True)
     assert len(drafts) == len(confidence) == ROWS and all(0 < chance <= 1 for chance in confidence)
     drafter._head.begin(features)
     drafter._head.read(7)
     rows, logit_rows = torch.from_numpy(drafter._block.run()).clone(), head_rows @ weights.head.matrices["output"]
-    for row, (read, denoised), draft, chance in zip(rows, weights.tensors["mix"], drafts, confidence, strict=True):
+    assert len(others) == ROWS
+    for row, (read, denoised), draft, chance, likely in zip(
+        rows, weights.tensors["mix"], drafts, confidence, others, strict=True
+    ):
         scores = denoised * row + read * logit_rows @ torch.from_numpy(drafter._head.state[0])
         near = row.topk(candidates).indices
         chances = scores[near].softmax(0)
         place = (weights.vocabulary[near] == draft).nonzero()
         assert len(place) == 1 and float(chances.max() - chances[place[0, 0]]) < 0.05  # the tables are quantized
         assert abs(float(chances[place[0, 0]]) - chance) < 0.1
+        for other, less in likely:
+            (where,) = (weights.vocabulary[near] == other).nonzero().flatten().tolist()
+            assert other != draft and less <= chance and abs(float(chances[where]) - less) < 0.1
         drafter._head.read(draft)
-    assert drafter.draft(features, [7], lambda confidence: len(confidence) < 2)[0] == drafts[:2]
-    assert drafter.draft(features, [7], lambda confidence: False) == ((), ())
+    assert drafter.draft(features, [7], lambda confidence: len(confidence) < 2).tokens == drafts[:2]
+    assert drafter.draft(features, [7], lambda confidence: False) == Drafted()
 
 
 def test_each_step_denoises_what_follows_the_first_draft_that_is_not_confident(
@@ -82,6 +88,6 @@ def test_each_step_denoises_what_follows_the_first_draft_that_is_not_confident(
     for confident, steps, expected in ((2.0, 3, 3), (0.0, 3, 1), (2.0, 1, 1)):
         monkeypatch.setattr("model.nn.cpu.block_drafter.CONFIDENT", confident)
         runs.clear()
-        assert len(drafter.draft(features, [7], lambda confidence: True, steps)[0]) == ROWS
+        assert len(drafter.draft(features, [7], lambda confidence: True, steps).tokens) == ROWS
         assert len(runs) == expected
     assert drafter.steps_taken == {3: 1, 1: 2}

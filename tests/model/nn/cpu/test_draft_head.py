@@ -13,7 +13,7 @@ from model.decode.draft import Draft
 from model.decode.verify import VerificationStep
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.decoder import Decoder
-from model.nn.draft_head import advance, normalize
+from model.nn.draft_head import Drafted, advance, normalize
 from model.nn.forward_batch import num_features, text_input
 from tests.model.random_draft_head import random_draft_head
 
@@ -27,29 +27,35 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
     table = torch.randn(VOCABULARY, HIDDEN, generator=draw)
     rows = torch.randn(len(vocabulary), HIDDEN, generator=draw)
     head = BlockQuantizedDraftHead(weights, rows @ m["output"], table.__getitem__)
-    agreed = 0
+    agreed = named = 0
     for _ in range(20):
         features = torch.randn(FEATURES, generator=draw)
         read = torch.randint(VOCABULARY, (3,), generator=draw).tolist()
-        drafts, confidence = head.draft(features, read, lambda confidence: len(confidence) < 3)
-        assert len(drafts) == len(confidence) == 3
+        drafts, confidence, others = head.draft(features, read, lambda confidence: len(confidence) < 3)
+        assert len(drafts) == len(confidence) == len(others) == 3
         context, state = normalize(features[None]) @ m["features"].T, None
         for token in read[:-1]:
             state, _ = advance(m, context, table[[token]], state)
-        for token, draft, sure in zip((read[-1], *drafts), drafts, confidence, strict=False):
+        for token, draft, sure, likely in zip((read[-1], *drafts), drafts, confidence, others, strict=False):
             state, out = advance(m, context, table[[token]], state)
             chances = (rows @ out[0]).softmax(0)
             agreed += draft == int(vocabulary[int(chances.argmax())])
             own = chances[int((vocabulary == draft).nonzero())]
             assert sure == pytest.approx(float(own), abs=0.15)
+            assert [chance for _, chance in likely] == sorted((chance for _, chance in likely), reverse=True)
+            for other, chance in likely:
+                assert other != draft and 0.05 < chance <= sure
+                assert chance == pytest.approx(float(chances[int((vocabulary == other).nonzero())]), abs=0.15)
+            named += len(likely)
     assert agreed >= 54, "of 60; a near tie may fall the other way, because the head's weights are rounded to 8 bits"
+    assert 20 < named <= 3 * 60
 
 
 def test_nothing_is_computed_when_no_draft_is_wanted() -> None:
     weights = random_draft_head(FEATURES, HIDDEN, VOCABULARY, seed=1)
     rows = torch.randn(len(weights.vocabulary), HIDDEN) @ weights.matrices["output"]
     head = BlockQuantizedDraftHead(weights, rows, torch.randn(VOCABULARY, HIDDEN).__getitem__)
-    assert head.draft(torch.randn(FEATURES), [1], lambda confidence: False) == ((), ())
+    assert head.draft(torch.randn(FEATURES), [1], lambda confidence: False) == Drafted()
 
 
 def test_features_are_those_of_the_rows_with_outputs_whatever_shares_the_forward_pass(tiny_qwen2: Path) -> None:
