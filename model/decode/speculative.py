@@ -324,9 +324,8 @@ class SpeculativeDecoder:
         for chance, after, token in sorted(ranked, reverse=True):
             if not worth_verifying(chance, rows + len(found)):
                 break
-            if self._constraint is None or self._constraint.allowed_length((*draft.tokens[:after], token)) > after:
-                found.append(Alternative(after, (token,)))
-                self._promised += chance
+            found.append(Alternative(after, (token,)))
+            self._promised += chance
         return tuple(found)
 
     def _accept(self, logits: torch.Tensor, position: int) -> VerificationResult:
