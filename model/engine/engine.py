@@ -177,7 +177,7 @@ class Engine:
                 max_steps=self.draft_length.denoising_steps(max_steps, self._active_generations),
             )
         if constrained and not self.drafts_with_grammar:
-            # Other choices are left out: the grammar would have to be followed for each, which takes longer than its row.
+            # No other choices: the grammar would have to be followed for each, which takes longer than its row.
             return replace(head, max_guessed=_MAX_GUESSED if single else 0, worth_verifying=None)
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
         if self.model.draft_head is not None:
