@@ -2,8 +2,8 @@
 measured acceptance.
 
 A step with k drafts of an adapter has (k + 1)² rows, because every possible number of accepted drafts has a branch of k
-noise rows; with drafts of a draft head, or copied ones, it has k + 1. It commits one token plus, on average, Σ aᵢ more,
-where aᵢ is how often the first i drafts are all accepted.
+noise rows; with drafts of a draft head, or copied ones, it has k + 1, and one for each other choice than these. It
+commits one token plus, on average, Σ aᵢ more, where aᵢ is how often the first i drafts are all accepted.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ many are; and the weight of the newest step."""
 _MAX_TRIAL_COST = 1.5
 """How much longer a forward pass may be expected to take whose time is measured again."""
 
-MAX_HEAD_DRAFTS = 7
-"""Maximum tokens that a draft head drafts per step. With other choices a step has one row more: where weights take as
-long to arrive as to be multiplied with eight rows, as on most processors, a ninth costs more."""
+MAX_ROWS, MAX_HEAD_DRAFTS = 8, 7
+"""Maximum rows of a step with other choices than drafts, and tokens that a draft head drafts at most: on most
+processors, weights take about as long to arrive as to be multiplied with eight rows."""
 
 
 def num_rows(num_drafts: int) -> int:
@@ -148,23 +148,20 @@ class DraftLengthController:
         gain = math.prod(confidence) * min(1.0, following)
         return self._pays(gain, others + count, conversations, self.head_seconds)
 
-    def worth_verifying(self, chance: float, rows: int, conversations: int = 1) -> bool:
-        """Whether another choice than a draft should be verified as well.
+    def num_others(self, chances: Sequence[float], rows: int, conversations: int = 1) -> int:
+        """How many other choices than drafts are worth verifying.
 
         Args:
-            chance: its probability by the draft head.
-            rows: of the step so far.
+            chances: their probabilities by the draft head, in descending order.
+            rows: of the step without them.
             conversations: number of conversations that share the forward pass, each with as many rows.
         """
-        if rows > MAX_HEAD_DRAFTS:
-            return False
-        return self._pays(chance * self.others_right, rows, conversations) or self._is_trial(rows, conversations)
-
-    def _is_trial(self, rows: int, conversations: int) -> bool:
-        """Whether more rows than pay, by their expected time, should be run to measure that time again."""
-        most = 1 + MAX_HEAD_DRAFTS
-        cheap = self.step_seconds(most) < _MAX_TRIAL_COST * self.step_seconds(rows)
-        return conversations == 1 and cheap and self._times.is_due(most)
+        room = MAX_ROWS - rows
+        is_cheap = self.step_seconds(MAX_ROWS) < _MAX_TRIAL_COST * self.step_seconds(rows)
+        if conversations == 1 and len(chances) >= room > 0 and is_cheap and self._times.is_due(MAX_ROWS):
+            return room
+        pay = (self._pays(chance * self.others_right, rows + n, conversations) for n, chance in enumerate(chances))
+        return sum(itertools.takewhile(bool, itertools.islice(pay, max(0, room))))
 
     def _pays(self, gain: float, rows: int, conversations: int, seconds: float = 0.0) -> bool:
         """Whether a row that yields `gain` tokens is worth its time and these `seconds`, if the step has so many rows
@@ -223,7 +220,7 @@ class DraftLengthController:
         self._others_right += _OTHERS_WEIGHT * (number - self._others_right)
 
     def record_time(self, rows: int, seconds: float) -> None:
-        """Record how long a forward pass took."""
+        """Record how long a forward pass of one conversation took (`PassTimes.record`)."""
         self._times.record(rows, seconds)
 
     def record_drafts(self, tried: int, accepted: int) -> None:

@@ -6,13 +6,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-_WEIGHT, _SELDOM_WEIGHT, _OTHER_WEIGHT = 0.1, 0.4, 0.003
-"""Weight of the newest pass in the expected time of a pass with as many rows; the same if there has been none for
-_SELDOM passes; and its weight in the times of other numbers of rows. These follow in proportion to the times at the
-start, so that a wrong time does not last because it keeps such passes from being run."""
+_SPEED_WEIGHT = 0.3
+"""Weight of the newest pass in the speed that all numbers of rows share."""
+
+_OWN_WEIGHT, _SELDOM_WEIGHT, _FORGETTING = 0.02, 0.4, 0.001
+"""Weight of the newest pass in what its number of rows takes beside that; the same if there has been none for _SELDOM
+passes; and how fast that returns to the time at the start, so that a wrong time does not last because it keeps such
+passes from being run."""
 
 _SELDOM, _DUE = 8, 32
-"""Passes without one of about as many rows, after which its time is weighed as above, or should be measured again."""
+"""Passes without one of about as many rows, after which its time counts as seldom measured, and as due."""
 
 _MAX_SLOWDOWN = 1.5
 """A pass that took longer than this many times what was expected was interrupted, and counts as this long. If the
@@ -29,7 +32,8 @@ class PassTimes:
     def __init__(self, measured: Mapping[int, float]) -> None:
         self._sizes = sorted(measured)
         self._initial = [measured[size] for size in self._sizes]
-        self._newest, self._ages = list(self._initial), [0] * len(self._sizes)
+        self._speed, self._own, self._ages = 1.0, list(self._initial), [0] * len(self._sizes)
+        """The expected time is the product of the first, which all numbers share, and each one's own."""
         self._expected, self._known = self._monotonic(), dict[int, float]()
 
     def seconds(self, rows: int) -> float:
@@ -54,11 +58,21 @@ class PassTimes:
         """Record how long a pass took. Fewer or more rows than were measured at the start are ignored."""
         if not self._sizes[0] <= rows <= self._sizes[-1]:
             return
-        slowdown = min(seconds, _MAX_SLOWDOWN * self.seconds(rows)) / self._between(self._initial, rows)
-        for n, near in enumerate(self._nearness(rows)):
-            own = near * (_WEIGHT if self._ages[n] < _SELDOM else _SELDOM_WEIGHT)
-            self._newest[n] += max(own, _OTHER_WEIGHT) * (slowdown * self._initial[n] - self._newest[n])
+        seconds, own = min(seconds, _MAX_SLOWDOWN * self.seconds(rows)), self._between(self._own, rows)
+        self._speed += _SPEED_WEIGHT * (seconds / own - self._speed)
+        excess, scale = seconds / (self._speed * own) - 1, own / self._between(self._initial, rows)
+        nearness = self._nearness(rows)
+        for n, near in enumerate(nearness):
+            if near:
+                weight = _OWN_WEIGHT if self._ages[n] < _SELDOM else _SELDOM_WEIGHT
+                self._own[n] *= 1 + near * weight * excess
+            else:
+                self._own[n] += _FORGETTING * (scale * self._initial[n] - self._own[n])
             self._ages[n] = 0 if near else self._ages[n] + 1
+        newest = max(n for n, near in enumerate(nearness) if near)
+        for n, age in enumerate(self._ages[:newest]):
+            if age >= _SELDOM:  # fewer rows do not take longer, whatever they took a while ago
+                self._own[n] = min(self._own[n], self._own[newest])
         self._expected, self._known = self._monotonic(), {}
 
     def _between(self, times: list[float], rows: int) -> float:
@@ -76,4 +90,4 @@ class PassTimes:
 
     def _monotonic(self) -> list[float]:
         """Non-decreasing times: where more rows seem to take less time, that is noise."""
-        return list(itertools.accumulate(self._newest, max))
+        return [self._speed * own for own in itertools.accumulate(self._own, max)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 MAX_PREDICTED = 7
-"""Tokens that are drafted at a time: with the last token they fill the eight rows that the kernels take at once."""
+"""Tokens that are drafted at a time: with the last token they fill eight rows, and a ninth costs more on most
+processors."""
 
 _WINDOW = 32
 """How many tokens of the prediction a response may leave out at once: a spoken correction replaces fewer."""

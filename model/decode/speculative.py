@@ -43,8 +43,8 @@ class DraftSettings:
         max_guessed: maximum number of tokens guessed by the constraint (`Constraint.guess`) instead.
         worth_drafting: whether the draft head should draft another token, given the confidence in those before it and
             how many other rows the step has; None for no drafts of a head.
-        worth_verifying: whether another choice than a draft should be verified as well, given its probability and how
-            many rows the step has; None for no such choices.
+        num_others: how many other choices than drafts should be verified as well, given their probabilities in
+            descending order and the rows of the step without them; None for no such choices.
         max_steps: most denoising steps of a draft head that denoises.
     """
 
@@ -53,7 +53,7 @@ class DraftSettings:
     max_copied: int = 0
     max_guessed: int = 0
     worth_drafting: Callable[[Sequence[float], int], bool] | None = None
-    worth_verifying: Callable[[float, int], bool] | None = None
+    num_others: Callable[[Sequence[float], int], int] | None = None
     max_steps: int = 1
 
 
@@ -65,7 +65,7 @@ class SpeculativeDecoder:
         ids: the prompt.
         draft_settings: called before each step.
         context: the model's context length.
-        observer: receives after each step how many drafts and copied tokens were verified and accepted.
+        observer: receives after each step how many drafts, other choices and copied tokens were verified and accepted.
         attach: called before each step that the device could take, which is none where logits are biased; None without
             such a device.
         constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
@@ -171,8 +171,8 @@ class SpeculativeDecoder:
         self._promised, alternatives = 0.0, tuple[Alternative, ...]()
         if found.tokens:
             alternatives = (Alternative(0, found.tokens),)
-        elif settings.worth_verifying is not None:
-            alternatives = self._other_choices(draft, drafted.others, settings.worth_verifying)
+        elif settings.num_others is not None and drafted.others:
+            alternatives = self._other_choices(draft, drafted.others, settings.num_others)
         self._step = VerificationStep(self._last_token, draft, alternatives, num_drafts, settings.linear)
         self._copied_from = "constraint" if guess else "prediction" if predicted else "text"
         return draft if draft.tokens else found
@@ -298,10 +298,10 @@ class SpeculativeDecoder:
         """The head's drafts of what follows the newest tokens, at most `remaining`."""
         if self._following is None or remaining <= 0:
             return Drafted()
-        others = 1 + len(self._certain)
+        rows = 1 + len(self._certain)
         return head.draft(
             *self._following,
-            lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others),
+            lambda confidence: len(confidence) < remaining and worth_drafting(confidence, rows),
             max_steps,
         )
 
@@ -309,24 +309,23 @@ class SpeculativeDecoder:
         self,
         draft: Draft,
         others: Sequence[Sequence[tuple[int, float]]],
-        worth_verifying: Callable[[float, int], bool],
+        num_others: Callable[[Sequence[float], int], int],
     ) -> tuple[Alternative, ...]:
-        """Other choices than the drafts' tokens that are worth their rows, the likeliest first.
+        """Other choices than the drafts' tokens that are worth their rows, the likeliest first. An end token is none:
+        nothing follows it.
 
         Args:
             others: likely tokens in the place of each draft, and their probabilities.
         """
         ranked, before = [], 1.0
         for after, (sure, likely) in enumerate(zip(draft.confidence, others, strict=False)):
-            ranked += [(before * chance, after, token) for token, chance in likely]
+            ranked += [(before * chance, after, token) for token, chance in likely if token not in self._stop_tokens]
             before *= sure
-        found, rows = list[Alternative](), 1 + len(self._certain) + len(draft.tokens)
-        for chance, after, token in sorted(ranked, reverse=True):
-            if not worth_verifying(chance, rows + len(found)):
-                break
-            found.append(Alternative(after, (token,)))
-            self._promised += chance
-        return tuple(found)
+        ranked.sort(reverse=True)
+        chances = [chance for chance, _, _ in ranked]
+        count = num_others(chances, 1 + len(self._certain) + len(draft.tokens))
+        self._promised = sum(chances[:count])
+        return tuple(Alternative(after, (token,)) for _, after, token in ranked[:count])
 
     def _accept(self, logits: torch.Tensor, position: int) -> VerificationResult:
         """Accept drafts from the logits of a forward pass, under the constraint, with bias and penalties.

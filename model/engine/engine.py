@@ -173,12 +173,12 @@ class Engine:
         if self.model.draft_head is not None:
             head = DraftSettings(
                 worth_drafting=partial(self.draft_length.worth_drafting, conversations=self._active_generations),
-                worth_verifying=partial(self.draft_length.worth_verifying, conversations=self._active_generations),
+                num_others=partial(self.draft_length.num_others, conversations=self._active_generations),
                 max_steps=self.draft_length.denoising_steps(max_steps, self._active_generations),
             )
         if constrained and not self.drafts_with_grammar:
             # No other choices: the grammar would have to be followed for each, which takes longer than its row.
-            return replace(head, max_guessed=_MAX_GUESSED if single else 0, worth_verifying=None)
+            return replace(head, max_guessed=_MAX_GUESSED if single else 0, num_others=None)
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
         if self.model.draft_head is not None:
             return replace(head, max_copied=max_copied)

@@ -126,10 +126,11 @@ class KeyValueCache:
     def keep(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
         """Commit the written rows `rows`, in this order, as `tokens`, and discard the others."""
         start = len(self.tokens)
-        if list(rows) != list(range(len(rows))):
-            index = torch.tensor(rows, device=self.device) + start
+        moved = next((n for n, row in enumerate(rows) if n != row), len(rows))
+        if moved < len(rows):
+            index = torch.tensor(rows[moved:], device=self.device) + start
             for tensor in (*self._keys, *self._values):
-                tensor[:, start : start + len(rows)] = tensor[:, index]
+                tensor[:, start + moved : start + len(rows)] = tensor[:, index]
         self.commit(tokens)
 
     def tensors(self) -> list[Tensor]:

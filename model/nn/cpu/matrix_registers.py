@@ -31,7 +31,7 @@ _WEIGHT_BYTES, _PRODUCT_BYTES = ROWS * BLOCK, MATRIX_ROWS * ROWS * 4
 
 
 class MatrixKernel:
-    """The kernel of a format for more rows than a tile of vectors has."""
+    """The kernel of a format for more rows than vectors multiply."""
 
     def __init__(self, form: BlockFormat, target: Target) -> None:
         self._form, self._target = form, target

@@ -38,8 +38,8 @@ AVX2, where other instructions limit the speed, it is converted, which is one in
 _SPARE_REGISTERS = 7
 """For weights, scales and constants."""
 
-_VECTOR_ROWS = 8
-"""With matrix registers, more rows than these are multiplied there."""
+_VECTOR_CHAINS = 12
+"""With matrix registers, rows whose sums need more vectors than these are multiplied there."""
 
 
 def chains(form: BlockFormat) -> int:
@@ -52,7 +52,7 @@ def tile_rows(form: BlockFormat, target: Target) -> int:
     if target.isa == "avx2":
         return MAX_ROWS
     most = (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + chains(form)))
-    return min(most, _VECTOR_ROWS) if target.isa == "amx" else most
+    return min(most, _VECTOR_CHAINS // (1 + chains(form))) if target.isa == "amx" else most
 
 
 def tile_vectors(form: BlockFormat, target: Target, rows: int) -> int:
@@ -61,7 +61,7 @@ def tile_vectors(form: BlockFormat, target: Target, rows: int) -> int:
     if target.isa == "avx2":
         return vectors_together(rows, chains(form))
     group, most = ROWS // target.lanes, (target.registers - _SPARE_REGISTERS) // (rows * (1 + chains(form)))
-    return max(target.vectors, group) if group <= most else target.vectors
+    return group if group <= most else target.vectors
 
 
 class Tile:

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from chat.types import Opening, Tool
-from model.decode.constraint import OpeningConstraint
-from model.decode.draft import paths
+from model.decode.constraint import Constraint, OpeningConstraint
+from model.decode.draft import Alternative, paths
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
+from model.decode.grammar import Choice
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
@@ -71,6 +72,19 @@ def test_an_opening_is_over_where_its_text_is_complete_although_another_one_cont
     at_once = constraint()
     at_once.commit([*tokens, *free])
     assert not at_once.active
+
+
+def test_alternatives_are_restricted_like_drafts_of_their_own(model: LoadedModel) -> None:
+    encode = model.tokenizer.encode
+    drafts, other = encode("hello to you"), encode("the capital")
+    compiled = model.grammars.compile(Choice(("the capital", "hello to you", "hello to France")))
+    alternatives = [Alternative(0, tuple(other)), Alternative(len(drafts) - 1, tuple(encode("hello to France"))[-1:])]
+    together = torch.zeros(1 + len(drafts) + len(other) + 1, model.decoder.config.vocab_size)
+    Constraint(compiled).restrict(together, paths(drafts, alternatives))
+    for path in paths(drafts, alternatives):
+        alone = torch.zeros(1 + len(path.tokens), together.shape[1])
+        Constraint(compiled).restrict(alone, paths(path.tokens))
+        assert torch.equal(together[list(path.rows)], alone) and alone[0].isinf().any()
 
 
 async def test_a_single_opening_is_read_like_the_end_of_the_prompt(engine: Engine) -> None:

@@ -55,10 +55,11 @@ def test_an_interrupted_forward_pass_does_not_stop_drafting() -> None:
     for rows in times:
         controller.record_time(rows, 100.0)
     assert drafts(controller, 0.9) == 3, "all were interrupted"
-    for _ in range(30):
+    for _ in range(100):
+        controller.record_time(1, 1.0)
         controller.record_time(2, 3.0)
     assert drafts(controller, 0.9) == 0, "it is as slow all the time"
-    for _ in range(1000):
+    for _ in range(3000):
         controller.record_time(1, 1.0)
     assert drafts(controller, 0.9) == 3, "what is not run follows what is"
 
@@ -114,39 +115,63 @@ def test_a_draft_head_whose_drafts_are_rejected_stops_and_is_tried_again() -> No
 def test_another_choice_is_verified_while_its_row_is_worth_its_time() -> None:
     acceptance = (0.6, 0.36, 0.22)
     controller = DraftLengthController({1: 1.0, 4: 1.06, 6: 1.1, 8: 1.5}, 3, acceptance, head_seconds=0.02)
-    assert controller.worth_verifying(0.2, 4) and not controller.worth_verifying(0.02, 4)
-    assert not controller.worth_verifying(0.2, 6), "the seventh row costs more"
-    assert not controller.worth_verifying(0.2, 4, conversations=16)
+    assert controller.num_others([0.2, 0.15, 0.02], 4) == 2
+    assert controller.num_others([0.2] * 8, 4) == 2, "the seventh row costs more"
+    assert controller.num_others([0.2], 4, conversations=16) == 0
     free = DraftLengthController({1: 1.0}, 3, acceptance, head_seconds=0.0)
-    assert free.worth_verifying(0.01, 7) and not free.worth_verifying(0.9, 8), "a step has eight rows at most"
+    assert free.num_others([0.01] * 9, 5) == 3 and free.num_others([0.9], 8) == 0, "a step has eight rows at most"
+    assert free.num_others([0.9], 20) == 0, "forced tokens have rows, too"
+
+
+COST, ACCEPTANCE = {1: 1.0, 4: 1.06, 6: 1.1, 8: 1.5}, (0.6, 0.36, 0.22)
 
 
 def test_more_rows_than_pay_are_run_now_and_then_to_time_them_again() -> None:
-    def others(controller: DraftLengthController) -> int:
-        """Other choices in a step with three drafts."""
-        return next(n for n in range(9) if not controller.worth_verifying(0.1, 4 + n))
-
-    cost, acceptance = {1: 1.0, 4: 1.06, 6: 1.1, 8: 1.5}, (0.6, 0.36, 0.22)
-    controller, costly = (DraftLengthController(one, 3, acceptance, 0.02) for one in (cost, {**cost, 8: 2.5}))
-    counts = list[int]()
+    controller, costly = (DraftLengthController(one, 3, ACCEPTANCE, 0.02) for one in (COST, {**COST, 8: 2.5}))
+    counts, chances = list[int](), [0.1] * 6
     for _ in range(200):
-        counts.append(others(controller))
-        assert others(costly) < 4, "a trial may not take too long"
-        for each in (controller, costly):
-            each.record_time(4 + others(each), cost[8] if others(each) == 4 else 1.06)
+        counts.append(controller.num_others(chances, 4))
+        assert costly.num_others(chances, 4) < 4, "a trial may not take too long"
+        for each, count in ((controller, counts[-1]), (costly, costly.num_others(chances, 4))):
+            each.record_time(4 + count, COST[8] if count == 4 else 1.06)
     assert counts[0] < 4 and 4 <= counts.count(4) <= 8
     for _ in range(200):
-        controller.record_time(4 + others(controller), 1.1)
-    assert others(controller) == 4, "eight rows cost little by now"
+        assert controller.num_others(chances[:2], 4) == 2, "there are too few of them to try eight rows"
+        controller.record_time(6, 1.1)
+    for _ in range(200):
+        controller.record_time(4 + controller.num_others(chances, 4), 1.1)
+    assert controller.num_others(chances, 4) == 4, "eight rows cost little by now"
+
+
+@pytest.mark.parametrize(
+    "costs", [{1: 1.0, 2: 1.01, 4: 1.03, 6: 1.1, 8: 1.2}, {1: 1.0, 2: 1.15, 4: 1.5, 6: 1.9, 8: 2.4}]
+)
+def test_a_slow_while_is_forgotten(costs: dict[int, float]) -> None:
+    controller, real = (DraftLengthController(costs, 5, (0.6, 0.36, 0.22, 0.13, 0.08), 0.01) for _ in range(2))
+
+    def rows(slowdown: float, passes: int) -> float:
+        """Rows of a step, on average."""
+        total = 0
+        for _ in range(passes):
+            count = 1 + drafts(controller, 0.5)
+            count += controller.num_others([0.2, 0.2, 0.1, 0.1, 0.06, 0.05], count)
+            controller.record_time(count, slowdown * real.step_seconds(count))
+            total += count
+        return total / passes
+
+    before = rows(1.0, 100)
+    rows(2.0, 100)
+    rows(1.0, 150)
+    assert rows(1.0, 100) == pytest.approx(before, abs=0.5)
 
 
 def test_other_choices_are_expected_to_be_right_as_often_as_they_have_been() -> None:
     controller = DraftLengthController({1: 1.0, 8: 1.3}, 3, (0.6, 0.36, 0.22), head_seconds=0.02)
-    assert controller.worth_verifying(0.15, 4)
+    assert controller.num_others([0.15], 4) == 1
     initial = controller.others_right
     for _ in range(300):
         controller.record_others(0.3, False)
-    assert controller.others_right < 0.05 and not controller.worth_verifying(0.15, 4)
+    assert controller.others_right < 0.05 and controller.num_others([0.15], 4) == 0
     for _ in range(300):
         controller.record_others(0.0, False)
     assert controller.others_right == pytest.approx(initial, rel=0.05), "they are tried again"

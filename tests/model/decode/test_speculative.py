@@ -178,23 +178,31 @@ class Oracle:
         return Drafted(tuple(drafts), (0.9,) * len(drafts), others)
 
 
-async def test_accepted_drafts_and_other_choices_save_forward_passes(model: LoadedModel) -> None:
-    plain = replace(model, draft_head=None, stop_tokens=frozenset())
-    said: list[int] = []
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sampling": Sampling(0.8, seed=3)},
+        {"sampling": Sampling(frequency_penalty=1.0)},
+        {"sampling": Sampling(0.8, seed=3, presence_penalty=1.0), "top_log_probabilities": 2},
+    ],
+    ids=["greedy", "sampled", "penalty", "scored"],
+)
+async def test_accepted_drafts_and_other_choices_save_forward_passes(
+    model: LoadedModel, options: dict[str, Any]
+) -> None:
+    plain, steps = replace(model, draft_head=None, stop_tokens=frozenset()), list[int]()
     for engine in open_engine(plain):
-        decode = engine.model.tokenizer.detokenizer
-        ids = engine.model.template.encode([SYSTEM, HELLO])
-        cache = engine.model.decoder.new_cache()
-        while len(said) < 40:
-            read = said[-1:] or ids
-            said.append(int(engine.model.decoder.forward(read, cache, logits="last")[-1].argmax()))
-        expected = "".join(map(decode(), said))
-    steps = list[int]()
+        conversation = Conversation(engine, drafting=False)
+        alone = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=40, **options)
+        said = conversation._cache.tokens[alone[-1].prompt_tokens :]
     for has_others in (False, True):
         oracle = Oracle(said, has_others=has_others)
         for engine in open_engine(replace(plain, draft_head=oracle)):
-            progress = await respond(engine, HELLO, max_tokens=40)
-            assert committed_text(progress) == expected and oracle.calls > 0
+            progress = await respond(engine, HELLO, max_tokens=40, **options)
+            assert committed_text(progress) == committed_text(alone) and oracle.calls > 0
+            scores, expected = ([one for each in run for one in each.scores] for run in (progress, alone))
+            assert scores == expected and bool(scores) == ("top_log_probabilities" in options)
             steps.append(progress[-1].step)
             assert (engine.draft_length.others_right > 0.7) == has_others, "they are right more often than promised"
     assert steps[1] < steps[0] < 25
