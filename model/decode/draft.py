@@ -68,10 +68,11 @@ class Path(NamedTuple):
 def paths(draft: Sequence[int], alternatives: Sequence[Alternative] = ()) -> list[Path]:
     """What a step with this draft and these alternatives verifies, the draft first."""
     found, next_row = [Path(tuple(draft), tuple(range(1 + len(draft))))], 1 + len(draft)
-    for after, tokens in ((one.after, one.tokens) for one in alternatives):
-        rows = (*range(1 + after), *range(next_row, next_row + len(tokens)))
-        found.append(Path((*draft[:after], *tokens), rows, 1 + after))
-        next_row += len(tokens)
+    for one in alternatives:
+        end = next_row + len(one.tokens)
+        rows = (*range(1 + one.after), *range(next_row, end))
+        found.append(Path((*draft[: one.after], *one.tokens), rows, 1 + one.after))
+        next_row = end
     return found
 
 
