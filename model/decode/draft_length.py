@@ -38,9 +38,12 @@ many are; and the weight of the newest step."""
 _MAX_TRIAL_COST = 1.5
 """How much longer a forward pass may be expected to take whose time is measured again."""
 
-MAX_ROWS, MAX_HEAD_DRAFTS = 8, 7
-"""Maximum rows of a step with other choices than drafts, and tokens that a draft head drafts at most: on most
-processors, weights take about as long to arrive as to be multiplied with eight rows."""
+MAX_ROWS = 8
+"""Maximum rows of a step with other choices than drafts: on most processors, weights take about as long to arrive as to
+be multiplied with eight rows."""
+
+MAX_HEAD_DRAFTS = MAX_ROWS - 1
+"""Maximum tokens that a draft head drafts per step."""
 
 
 def num_rows(num_drafts: int) -> int:
@@ -157,8 +160,8 @@ class DraftLengthController:
             conversations: number of conversations that share the forward pass, each with as many rows.
         """
         room = MAX_ROWS - rows
-        is_cheap = self.step_seconds(MAX_ROWS) < _MAX_TRIAL_COST * self.step_seconds(rows)
-        if conversations == 1 and len(chances) >= room > 0 and is_cheap and self._times.is_due(MAX_ROWS):
+        may_try = conversations == 1 and len(chances) >= room > 0 and self._times.is_due(MAX_ROWS)
+        if may_try and self.step_seconds(MAX_ROWS) < _MAX_TRIAL_COST * self.step_seconds(rows):
             return room
         pay = (self._pays(chance * self.others_right, rows + n, conversations) for n, chance in enumerate(chances))
         return sum(itertools.takewhile(bool, itertools.islice(pay, max(0, room))))

@@ -16,12 +16,20 @@ from chat.progress import Progress
 from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
+from model.nn.forward_batch import ForwardInput
 from tests.real_time import HANG_S
 
 T = TypeVar("T")
 
 SYSTEM = Message("system", "the capital of France")
 HELLO = Message("user", "hello to you")
+
+
+def drafted_tokens(inputs: ForwardInput) -> list[int]:
+    """The drafts or copied tokens of a step without prompt. Rows after them are other choices: these do not attend to
+    all rows before them."""
+    causal = [bool(row[:n].all()) for n, row in enumerate(inputs.attention_mask)]
+    return list(inputs.tokens)[1 : [*causal, False].index(False)]
 
 
 async def collect_progress(conversation: Conversation, *messages: Message, **options: object) -> list[Progress]:

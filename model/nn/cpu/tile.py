@@ -75,8 +75,7 @@ class Tile:
     def __init__(self, form: BlockFormat, target: Target, rows: int, vectors: int) -> None:
         self._form, self._target, self._rows = form, target, rows
         self._lanes, self._bytes, self._chains = target.lanes, 4 * target.lanes, chains(form)
-        self._columns = [n * target.lanes for n in range(vectors)]
-        """The first output of each vector."""
+        self._vectors = vectors
         self._short = target.isa == "avx2"
         self._carries = self._short and carries_sums(form)
         self._lines = lines_per_step(form, self._chains) if self._short else 1
@@ -88,7 +87,7 @@ class Tile:
     def text(self) -> str:
         """The function's IR."""
         b = self._b
-        self._outputs = [b.add("%first", first) for first in self._columns]
+        self._outputs = [b.add("%first", n * self._lanes) for n in range(self._vectors)]
         count = self._rows * len(self._outputs)
         sums = b.loop("record", "%records", [self._b.floats] * count, ["zeroinitializer"] * count, self._record)
         for row in range(self._rows):

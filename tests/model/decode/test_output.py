@@ -25,7 +25,14 @@ from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
 from model.nn.draft_head import Drafted
 from model.nn.forward_batch import ForwardInput
-from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, with_doubled_weights
+from tests.model.dialogues import (
+    HELLO,
+    SYSTEM,
+    collect_progress,
+    committed_text,
+    drafted_tokens,
+    with_doubled_weights,
+)  # fmt: skip
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 NUM_FEATURES = 3
@@ -78,10 +85,7 @@ def verified(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]
     run, seen = engine.model.decoder.run, []
 
     def spy(batch: list[ForwardInput], adapter: Adapter | None = None) -> list[Tensor]:
-        for one in batch:
-            if not one.is_prefill:  # rows after these are other choices, which do not attend to all before them
-                causal = [bool(row[:n].all()) for n, row in enumerate(one.attention_mask)]
-                seen.append(list(one.tokens)[1 : [*causal, False].index(False)])
+        seen.extend(drafted_tokens(one) for one in batch if not one.is_prefill)
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)

@@ -24,7 +24,14 @@ from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
 from model.nn.draft_head import Drafted
 from model.nn.forward_batch import ForwardInput
-from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, with_doubled_weights
+from tests.model.dialogues import (
+    HELLO,
+    SYSTEM,
+    collect_progress,
+    committed_text,
+    drafted_tokens,
+    with_doubled_weights,
+)  # fmt: skip
 from tests.model.random_draft_head import random_draft_head
 
 NUM_FEATURES = 3
@@ -69,12 +76,13 @@ def open_engine(model: LoadedModel) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of each conversation in each forward pass that generates."""
+def steps(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Of each conversation in each forward pass that generates: all rows, and those of drafts or copied tokens and the
+    token before them."""
     run, seen = engine.model.decoder.run, []
 
     def spy(batch: list[ForwardInput], adapter: Adapter | None = None) -> list[Tensor]:
-        seen.extend(len(one.tokens) for one in batch if not one.is_prefill)
+        seen.extend((len(one.tokens), 1 + len(drafted_tokens(one))) for one in batch if not one.is_prefill)
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
@@ -86,13 +94,15 @@ async def respond(engine: Engine, question: Message, *, drafting: bool = True, *
     return await collect_progress(Conversation(engine, drafting=drafting), SYSTEM, question, **options)
 
 
-async def test_the_text_is_the_same_alone_together_and_without_drafts(engine: Engine, rows: list[int]) -> None:
+async def test_the_text_is_the_same_alone_together_and_without_drafts(
+    engine: Engine, steps: list[tuple[int, int]]
+) -> None:
     undrafted = [await respond(engine, question, drafting=False) for question in QUESTIONS]
-    assert set(rows) == {1}
-    rows.clear()
+    assert {rows for rows, _ in steps} == {1}
+    steps.clear()
     alone = [await respond(engine, question) for question in QUESTIONS]
-    assert max(rows) <= 9, "three drafts and up to four other choices, or up to eight copied tokens"
-    assert sum(4 <= count <= 8 for count in rows) > 20
+    assert max(rows for rows, _ in steps) <= 9, "three drafts and four other choices, or eight copied tokens, at most"
+    assert [drafted for _, drafted in steps].count(4) > 20
     together = await asyncio.gather(*(respond(engine, question) for question in QUESTIONS))
     for one, two, three in zip(undrafted, alone, together, strict=True):
         assert committed_text(one) == committed_text(two) == committed_text(three)
@@ -208,13 +218,13 @@ async def test_accepted_drafts_and_other_choices_save_forward_passes(
     assert steps[1] < steps[0] < 25
 
 
-async def test_sampled_text_is_drafted_too(engine: Engine, rows: list[int]) -> None:
+async def test_sampled_text_is_drafted_too(engine: Engine, steps: list[tuple[int, int]]) -> None:
     progress = await respond(engine, HELLO, sampling=Sampling(temperature=1.0, seed=3))
-    assert progress[-1].tokens > 10 and sum(4 <= count <= 8 for count in rows) > 5
+    assert progress[-1].tokens > 10 and [drafted for _, drafted in steps].count(4) > 5
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda grammar: type(grammar).__name__)
-async def test_a_grammar_is_followed_with_drafts(engine: Engine, grammar: Grammar, rows: list[int]) -> None:
+async def test_a_grammar_is_followed_with_drafts(engine: Engine, grammar: Grammar) -> None:
     undrafted = await respond(engine, HELLO, drafting=False, grammar=grammar)
     drafted = await respond(engine, HELLO, grammar=grammar)
     assert committed_text(drafted) == committed_text(undrafted)
