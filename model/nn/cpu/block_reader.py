@@ -7,10 +7,6 @@ from model.nn.cpu.block_formats import LINE, ROWS, BlockFormat
 from model.nn.cpu.ir import Body
 from model.nn.cpu.target import Target
 
-_PREFETCH = 8192
-"""Bytes ahead of the weights being read. Without it the hardware's own prefetching reached 19 of 24 GB/s; with 4096,
-six rows and more of Q6_K took 10 to 20 % longer on an AMD EPYC (Zen 5)."""
-
 
 class BlockReader:
     """Reads blocks of one format.
@@ -43,8 +39,9 @@ class BlockReader:
             self.prefetch(b.at("i8", block, LINE * line))
 
     def prefetch(self, address: str) -> None:
-        """Prefetch what is _PREFETCH bytes further on."""
-        self._b.do(f"call void @llvm.prefetch.p0(ptr {self._b.at('i8', address, _PREFETCH)}, i32 0, i32 3, i32 1)")
+        """Prefetch what is `Target.prefetch_bytes` further on."""
+        ahead = self._b.at("i8", address, self._target.prefetch_bytes)
+        self._b.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
     def upper(self, block: str, output: str | int) -> list[str]:
         """The lines with the bits above the lower four."""

@@ -42,35 +42,39 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
         b.do("ret void")
         b.label("vectors")
         functions = matrices.functions()
-    group_bytes = b.mul(f["records"], form.record_bytes)
+    group_bytes, groups = b.mul(f["records"], form.record_bytes), b.op("sub i64 %end, %begin")
     row_tiles = b.op(f"udiv i64 {b.add(f['rows'], most - 1)}, {most}")
 
-    def tile(number: str, group: str) -> None:
-        """All outputs of a group, and one tile of rows."""
+    def tile(number: str, group: str, together: int) -> None:
+        """All outputs of one group, or of two together, and one tile of rows."""
         row, output = b.mul(number, most), b.mul(group, ROWS)
         weights = b.at("i8", f["weights"], b.mul(group, group_bytes))
         x, x_sum = b.at("i8", f["x"], b.mul(row, BLOCK)), b.at("i32", f["x_sum"], b.mul(row, SUMS))
         x_scale, x_minimum = b.at("float", f["x_scale"], row), b.at("float", f["x_minimum"], row)
         out = b.at("float", f["out"], b.add(b.add(output, f["first_output"]), b.mul(row, f["out_stride"])))
         valid, left = b.op(f"sub i64 {f['outputs']}, {output}"), b.op(f"sub i64 {f['rows']}, {row}")
-        cases = " ".join(f"i64 {rows}, label %tile{rows}" for rows in range(1, most))
-        b.do(f"switch i64 {left}, label %tile{most} [{cases}]")
+        cases = " ".join(f"i64 {rows}, label %tile{rows}.{together}" for rows in range(1, most))
+        b.do(f"switch i64 {left}, label %tile{most}.{together} [{cases}]")
         for rows in range(1, most + 1):
-            b.label(f"tile{rows}")
-            vectors = tile_vectors(form, target, rows)
+            b.label(f"tile{rows}.{together}")
+            vectors = min(tile_vectors(form, target, rows), together * ROWS // target.lanes)
             tiles.add((rows, vectors))
             for first in range(0, ROWS, target.lanes * vectors):
                 b.do(
-                    f"call void @tile_{form.name}_{rows}_{vectors}(ptr {weights}, ptr {x}, ptr {x_scale}, "
-                    f"ptr {x_minimum}, ptr {x_sum}, ptr {out}, i64 {f['records']}, i64 {f['rows']}, "
+                    f"call void @tile_{form.name}_{rows}_{vectors}(ptr {weights}, i64 {group_bytes}, ptr {x}, "
+                    f"ptr {x_scale}, ptr {x_minimum}, ptr {x_sum}, ptr {out}, i64 {f['records']}, i64 {f['rows']}, "
                     f"i64 {f['out_stride']}, i64 {first}, i64 {valid})"
                 )
-            b.do("br label %tiles")
-        b.label("tiles")
+            b.do(f"br label %tiles.{together}")
+        b.label(f"tiles.{together}")
 
-    def all_rows(number: str) -> None:
-        group = b.add("%begin", number)
-        b.loop_or_skip("rows", row_tiles, lambda number: tile(number, group))
+    def all_rows(group: str, together: int) -> None:
+        b.loop_or_skip(f"rows.{together}", row_tiles, lambda number: tile(number, group, together))
 
-    b.loop_or_skip("group", b.op("sub i64 %end, %begin"), all_rows)
+    if target.vectors * target.lanes <= ROWS:
+        b.loop_or_skip("group", groups, lambda number: all_rows(b.add("%begin", number), 1))
+    else:
+        pairs, single = b.op(f"udiv i64 {groups}, 2"), b.op(f"and i64 {groups}, 1")
+        b.loop_or_skip("pair", pairs, lambda number: all_rows(b.add("%begin", b.mul(number, 2)), 2))
+        b.loop_or_skip("single", single, lambda _: all_rows(b.op("sub i64 %end, 1"), 1))
     return b.text([*functions, *(Tile(form, target, *shape).text() for shape in sorted(tiles))])

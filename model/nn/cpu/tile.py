@@ -23,12 +23,12 @@ SUMS = 3
 """Integers per block that offsets are multiplied by: minus the sum of its activations, minus the sum of each half."""
 
 PARAMETERS = (
-    "ptr %weights, ptr %x, ptr %x_scale, ptr %x_minimum, ptr %x_sum, ptr %out, i64 %records, "
+    "ptr %weights, i64 %group_bytes, ptr %x, ptr %x_scale, ptr %x_minimum, ptr %x_sum, ptr %out, i64 %records, "
     "i64 %rows, i64 %out_stride, i64 %first, i64 %valid"
 )
-"""Of a tile: its group of weights; its first row of activations and result (`codegen.CALL`); records in a group; all
-rows, which are next to each other in every block; and within the group, the tile's first output and the number of
-outputs."""
+"""Of a tile: its first group of weights and a group's size; its first row of activations and result (`codegen.CALL`);
+records in a group; all rows, which are next to each other in every block; and within the group, the tile's first output
+and the number of outputs."""
 
 _SHIFT, _SHIFT_BITS = 1.5 * 2**23, 0x4B400000
 """Dot products start from the bits of this float32. A dot product is less than 2^22, so it changes only the low bits,
@@ -37,9 +37,6 @@ AVX2, where other instructions limit the speed, it is converted, which is one in
 
 _SPARE_REGISTERS = 7
 """For weights, scales and constants."""
-
-_VECTOR_CHAINS = 12
-"""With matrix registers, rows whose sums need more vectors than these are multiplied there."""
 
 
 def chains(form: BlockFormat) -> int:
@@ -51,8 +48,7 @@ def tile_rows(form: BlockFormat, target: Target) -> int:
     """Activation rows in a tile: as many as there are registers for their sums."""
     if target.isa == "avx2":
         return MAX_ROWS
-    most = (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + chains(form)))
-    return min(most, _VECTOR_CHAINS // (1 + chains(form))) if target.isa == "amx" else most
+    return (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + chains(form)))
 
 
 def tile_vectors(form: BlockFormat, target: Target, rows: int) -> int:
@@ -61,7 +57,7 @@ def tile_vectors(form: BlockFormat, target: Target, rows: int) -> int:
     if target.isa == "avx2":
         return vectors_together(rows, chains(form))
     group, most = ROWS // target.lanes, (target.registers - _SPARE_REGISTERS) // (rows * (1 + chains(form)))
-    return group if group <= most else target.vectors
+    return max(target.vectors, group) if group <= most else target.vectors
 
 
 class Tile:
@@ -75,7 +71,8 @@ class Tile:
     def __init__(self, form: BlockFormat, target: Target, rows: int, vectors: int) -> None:
         self._form, self._target, self._rows = form, target, rows
         self._lanes, self._bytes, self._chains = target.lanes, 4 * target.lanes, chains(form)
-        self._vectors = vectors
+        self._places = [divmod(n * target.lanes, ROWS) for n in range(vectors)]
+        """Of each vector the group, and the first output in it."""
         self._short = target.isa == "avx2"
         self._carries = self._short and carries_sums(form)
         self._lines = lines_per_step(form, self._chains) if self._short else 1
@@ -87,30 +84,38 @@ class Tile:
     def text(self) -> str:
         """The function's IR."""
         b = self._b
-        self._outputs = [b.add("%first", n * self._lanes) for n in range(self._vectors)]
-        count = self._rows * len(self._outputs)
+        self._groups = [b.at("i8", "%weights", b.mul("%group_bytes", n)) for n in range(self._places[-1][0] + 1)]
+        self._outputs = [b.add("%first", first) for _, first in self._places]
+        count = self._rows * len(self._places)
         sums = b.loop("record", "%records", [self._b.floats] * count, ["zeroinitializer"] * count, self._record)
+        columns = [b.add("%first", n * self._lanes) for n in range(len(self._places))]
         for row in range(self._rows):
-            own = sums[row * len(self._outputs) : (row + 1) * len(self._outputs)]
-            store_sums(b, self._lanes, b.at("float", "%out", b.mul("%out_stride", row)), self._outputs, own)
+            own = sums[row * len(columns) : (row + 1) * len(columns)]
+            store_sums(b, self._lanes, b.at("float", "%out", b.mul("%out_stride", row)), columns, own)
         b.do("ret void")
         return "\n".join((f"define internal void @{self._name}({PARAMETERS}) #0 {{\nentry:", *b.lines, "}"))
 
     def _record(self, number: str, sums: list[str]) -> Sequence[str]:
         """Add a record to the sums of all rows, those of each vector next to each other."""
         b, form = self._b, self._form
-        record = b.at("i8", "%weights", b.mul(number, form.record_bytes))
-        factors = [self._read.factors(record, output) for output in self._outputs]
+        start = b.mul(number, form.record_bytes)
+        records = [b.at("i8", group, start) for group in self._groups]
+        factors = [
+            self._read.factors(records[group], output)
+            for (group, _), output in zip(self._places, self._outputs, strict=True)
+        ]
         first_block = b.mul(number, form.record_blocks)
 
         # A loop, not eight copies of its body: LLVM would move all their prefetches to the top, more than a processor
         # tracks.
         def block(number: str, sums: list[str]) -> Sequence[str]:
-            return self._block(record, factors, number, b.mul(b.add(first_block, number), "%rows"), sums)
+            return self._block(records, factors, number, b.mul(b.add(first_block, number), "%rows"), sums)
 
         return b.loop("block", form.record_blocks, [self._b.floats] * len(sums), sums, block)
 
-    def _block(self, record: str, factors: list[list[str]], number: str, entry: str, sums: list[str]) -> Sequence[str]:
+    def _block(
+        self, records: list[str], factors: list[list[str]], number: str, entry: str, sums: list[str]
+    ) -> Sequence[str]:
         """Add a block to the sums.
 
         Args:
@@ -118,12 +123,14 @@ class Tile:
             entry: index of the block's first row among the blocks of all rows.
         """
         b, form = self._b, self._form
-        block = self._read.block(record, number)
-        self._read.prefetch_header(record, block, number)
-        dots = self._dots(block, b.at("i8", "%x", b.mul(entry, BLOCK)), b.at("i32", "%x_sum", b.mul(entry, SUMS)))
+        blocks = [self._read.block(record, number) for record in records]
+        for record, block in zip(records, blocks, strict=True):
+            self._read.prefetch_header(record, block, number)
+        dots = self._dots(blocks, b.at("i8", "%x", b.mul(entry, BLOCK)), b.at("i32", "%x_sum", b.mul(entry, SUMS)))
         x_scale, x_minimum = b.at("float", "%x_scale", entry), b.at("float", "%x_minimum", entry)
         scales = [
-            self._read.scales(record, number, own, output) for own, output in zip(factors, self._outputs, strict=True)
+            self._read.scales(records[group], number, *parts)
+            for (group, _), parts in zip(self._places, zip(factors, self._outputs, strict=True), strict=True)
         ]
         out: list[str] = []
         for row in range(self._rows):
@@ -138,15 +145,19 @@ class Tile:
                 out.append(total)
         return out
 
-    def _dots(self, block: str, x: str, x_sum: str) -> list[str]:
+    def _dots(self, blocks: list[str], x: str, x_sum: str) -> list[str]:
         """The dot products of a block's weights, without their offset, and activations, of each row, vector and chain;
         plus _SHIFT, except with AVX2."""
         b, read = self._b, self._read
-        upper = [line for output in self._outputs for line in read.upper(block, output)]
+        upper = [
+            line
+            for (group, _), output in zip(self._places, self._outputs, strict=True)
+            for line in read.upper(blocks[group], output)
+        ]
         starts = []
         for row in range(self._rows):
             own = [self._start(x_sum, row, n + 1 if self._chains == 2 else 0) for n in range(self._chains)]
-            starts += own * len(self._outputs)
+            starts += own * len(self._places)
 
         def lines(number: str, carried: list[str]) -> Sequence[str]:
             bits, dots = carried[: len(upper)], carried[len(upper) :]
@@ -154,12 +165,13 @@ class Tile:
             short = ShortSums(b, read, self._form, sums_so_far) if self._short else None
             for within in range(self._lines):
                 line = number if self._lines == 1 else b.add(b.mul(number, self._lines), within)
-                address = b.at("i8", block, b.mul(line, LINE))
-                read.prefetch(address)
-                each = len(bits) // len(self._outputs)
+                addresses = [b.at("i8", block, b.mul(line, LINE)) for block in blocks]
+                for address in addresses:
+                    read.prefetch(address)
+                each = len(bits) // len(self._places)
                 pairs = [
-                    read.pair(address, output, bits[n * each : (n + 1) * each])
-                    for n, output in enumerate(self._outputs)
+                    read.pair(addresses[group], output, bits[n * each : (n + 1) * each])
+                    for n, ((group, _), output) in enumerate(zip(self._places, self._outputs, strict=True))
                 ]
                 quads = b.at("i32", x, line)
                 for row in range(self._rows):
