@@ -53,11 +53,12 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
         x_scale, x_minimum = b.at("float", f["x_scale"], row), b.at("float", f["x_minimum"], row)
         out = b.at("float", f["out"], b.add(b.add(output, f["first_output"]), b.mul(row, f["out_stride"])))
         valid, left = b.op(f"sub i64 {f['outputs']}, {output}"), b.op(f"sub i64 {f['rows']}, {row}")
-        cases = " ".join(f"i64 {rows}, label %tile{rows}.{together}" for rows in range(1, most))
-        b.do(f"switch i64 {left}, label %tile{most}.{together} [{cases}]")
-        for rows in range(1, most + 1):
+        limit = most // together
+        cases = " ".join(f"i64 {rows}, label %tile{rows}.{together}" for rows in range(1, limit))
+        b.do(f"switch i64 {left}, label %tile{limit}.{together} [{cases}]")
+        for rows in range(1, limit + 1):
             b.label(f"tile{rows}.{together}")
-            vectors = min(tile_vectors(form, target, rows), together * ROWS // target.lanes)
+            vectors = together * tile_vectors(form, target, rows)
             tiles.add((rows, vectors))
             for first in range(0, ROWS, target.lanes * vectors):
                 b.do(
@@ -71,10 +72,12 @@ def kernel_text(form: BlockFormat, target: Target) -> str:
     def all_rows(group: str, together: int) -> None:
         b.loop_or_skip(f"rows.{together}", row_tiles, lambda number: tile(number, group, together))
 
-    if target.vectors * target.lanes <= ROWS:
-        b.loop_or_skip("group", groups, lambda number: all_rows(b.add("%begin", number), 1))
-    else:
-        pairs, single = b.op(f"udiv i64 {groups}, 2"), b.op(f"and i64 {groups}, 1")
+    rest = "%begin"
+    if target.pairs:
+        few = b.op(f"icmp ule i64 {f['rows']}, {most // 2}")
+        pairs = b.op(f"select i1 {few}, i64 {b.op(f'udiv i64 {groups}, 2')}, i64 0")
         b.loop_or_skip("pair", pairs, lambda number: all_rows(b.add("%begin", b.mul(number, 2)), 2))
-        b.loop_or_skip("single", single, lambda _: all_rows(b.op("sub i64 %end, 1"), 1))
+        paired = b.mul(pairs, 2)
+        rest, groups = b.add("%begin", paired), b.op(f"sub i64 {groups}, {paired}")
+    b.loop_or_skip("group", groups, lambda number: all_rows(b.add(rest, number), 1))
     return b.text([*functions, *(Tile(form, target, *shape).text() for shape in sorted(tiles))])

@@ -16,12 +16,14 @@ class Target:
         lanes: 32-bit lanes of a vector.
         registers: vector registers.
         vectors: vectors of outputs in a tile of a multiplication with as many rows as fit. With two, an activation is
-            loaded once for both. With 512 bits they are of two groups: an Intel Xeon reads two streams faster than one,
-            an AMD EPYC does not, as every other group then begins without having been prefetched.
+            loaded once for both.
         features: what LLVM may use besides the baseline.
         prefetch_bytes: how far ahead of the weights being read others are prefetched. Without it the hardware's own
             prefetching reached 19 of 24 GB/s. With 4096, six rows and more of Q6_K took 10 to 20 % longer on an AMD
             EPYC (Zen 5), with 8192 few rows 2 to 12 % longer on an Intel Xeon.
+        pairs: whether two groups are multiplied together if there are registers for their sums. An Intel Xeon reads two
+            streams faster than one; an AMD EPYC does not, as every other group then begins without having been
+            prefetched.
     """
 
     isa: Isa
@@ -30,6 +32,7 @@ class Target:
     vectors: int
     features: str
     prefetch_bytes: int = 8192
+    pairs: bool = False
 
     @property
     def fused(self) -> bool:
@@ -47,7 +50,7 @@ class Target:
 _AVX512 = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
 
 TARGETS: dict[Isa, Target] = {
-    "amx": Target("amx", 16, 32, 2, f"{_AVX512},+amx-tile,+amx-int8", 4096),
+    "amx": Target("amx", 16, 32, 1, f"{_AVX512},+amx-tile,+amx-int8", 4096, pairs=True),
     "avx512vnni": Target("avx512vnni", 16, 32, 1, _AVX512),
     "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
     "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),

@@ -45,7 +45,7 @@ def chains(form: BlockFormat) -> int:
 
 
 def tile_rows(form: BlockFormat, target: Target) -> int:
-    """Activation rows in a tile: as many as there are registers for their sums."""
+    """Activation rows in a tile: as many as there are registers for their sums. A tile of two groups has half."""
     if target.isa == "avx2":
         return MAX_ROWS
     return (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + chains(form)))
