@@ -1,10 +1,11 @@
-"""Tasks that nobody waits for. They end with what has begun them."""
+"""Tasks that end with what has begun them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 _log = logging.getLogger("rejoinder.agent")
@@ -16,7 +17,7 @@ _RESTART_S = 1.0
 
 
 class BackgroundTasks:
-    """The tasks of a conversation, or of whatever else ends."""
+    """Tasks that nobody waits for: those of a conversation, or of whatever else ends."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -30,10 +31,26 @@ class BackgroundTasks:
 
     async def close(self) -> None:
         """Cancel all of them, and wait for their end."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._tasks)
+
+
+@asynccontextmanager
+async def batch(requests: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list[asyncio.Task[T]]]:
+    """Start requests to a language model, which the engine generates together. Those that run at the end of the block
+    are cancelled, and have ended when it is left."""
+    tasks = [asyncio.create_task(request) for request in requests]
+    try:
+        yield tasks
+    finally:
+        await cancel(tasks)
+
+
+async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def supervised(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from agent.brevity import sentence_ends
 from agent.matched_text import named_in, words_of
@@ -21,30 +20,6 @@ _LEAST_WORDS = 2
 
 _MAX_VERB = 40
 """Characters of a description in which its first word is."""
-
-
-@dataclass(frozen=True)
-class Deeds:
-    """What functions would do that were not called.
-
-    Attributes:
-        verbs: words of their names, and the first ones of their descriptions.
-        things: words of their names.
-    """
-
-    verbs: frozenset[str]
-    things: frozenset[str]
-
-    def are_claimed(self, sentence: str) -> bool | None:
-        """Whether a sentence, of which only the beginning may be known, claims one; None if that is still open."""
-        return _ENGLISH.claims_deed(sentence, self.verbs, self.things)
-
-
-def deeds_of(tools: Sequence[Tool]) -> Deeds:
-    """What these functions would do."""
-    things = {word for tool in tools for word in named_in(tool.name)}
-    first = {word for tool in tools for word in words_of(tool.description[:_MAX_VERB])[:1]}
-    return Deeds(frozenset(things | first), frozenset(things))
 
 
 async def handing_over_tasks(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
@@ -66,8 +41,11 @@ async def handing_over_tasks(replying: AsyncIterator[Progress]) -> AsyncIterator
             yield progress.with_text("" if held else text) if held or text != progress.committed else progress
 
 
-async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> AsyncIterator[Progress]:
-    """The same response up to the first sentence that claims a deed. A sentence that may become one is held back."""
+async def without_claims(replying: AsyncIterator[Progress], uncalled: Sequence[Tool]) -> AsyncIterator[Progress]:
+    """The same response up to the first sentence that claims what functions would do that were not called. A sentence
+    that may become one is held back."""
+    things = frozenset(word for tool in uncalled for word in named_in(tool.name))
+    verbs = things.union(word for tool in uncalled for word in words_of(tool.description[:_MAX_VERB])[:1])
     text, said, start, is_free = "", 0, 0, False
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
@@ -76,7 +54,7 @@ async def without_claims(replying: AsyncIterator[Progress], deeds: Deeds) -> Asy
             while True:
                 end = next(iter(sentence_ends(text, start)), None)
                 sentence = text[start:end] if end is not None else text[start:] + (" " if is_over else "")
-                claimed = False if is_free else deeds.are_claimed(sentence)
+                claimed = False if is_free else _ENGLISH.claims_deed(sentence, verbs, things)
                 if claimed:
                     instead = NOT_DONE if len(text[:start].split()) < _LEAST_WORDS else ""
                     yield progress.with_text(text[said:start] + instead, finished="stop")

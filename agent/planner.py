@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from agent.brevity import brief
-from agent.claims import deeds_of, handing_over_tasks, without_claims
+from agent.claims import handing_over_tasks, without_claims
 from agent.language_model import LanguageModel, RemoteRequest
 from agent.matched_text import words_of
 from agent.plan import Decision, Evidence, Say, Turn, plan, refusal
@@ -319,7 +319,7 @@ class Planner:
         if ask.task == "maybe" and grounding is None:
             replying = handing_over_tasks(replying)
         if uncalled and turn.ask.grammar is None:
-            replying = without_claims(replying, deeds_of(uncalled))
+            replying = without_claims(replying, uncalled)
         if ask.spoken and ask.grammar is None and not _ENGLISH.wants_length(_asked_last(turn.ask.messages)):
             replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from agent.background_tasks import cancel
 from agent.tool_runs import call_key
 from agent.tools.protocol import ToolOutput
 from chat.types import Message, ToolCall
@@ -125,9 +126,7 @@ class ToolLoop:
         except Exception as error:
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
         finally:
-            for task in (running, stop):
-                task.cancel()
-            await asyncio.gather(running, stop, return_exceptions=True)
+            await cancel((running, stop))
 
 
 def without_oldest_output(messages: Sequence[Message], start: int) -> list[Message] | None:

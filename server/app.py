@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from agent.background_tasks import supervised
+from agent.background_tasks import cancel, supervised
 from agent.instructions import INSTRUCTIONS
 from agent.program.prompt import program_messages
 from agent.tools.server_tools import ServerTools
@@ -107,9 +107,7 @@ def build_app(
                 stack.push_async_callback(context.remote_llm.close)
             yield
         await resumptions.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
 
     return Starlette(
         lifespan=lifespan,

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-_ORDINALS = tuple(
-    zip(
-        "first second third fourth fifth sixth".split(),
-        "firstly secondly thirdly fourthly fifthly sixthly".split(),
-        "one two three four five six".split(),
-        "123456",
-        strict=True,
-    )
-)
+from agent.words.english.number_words import cardinal, ordinal
+
+_ORDINALS = tuple((ordinal(n), f"{ordinal(n)}ly", cardinal(n), str(n)) for n in range(1, 7))
+
 COUNTED = ("number", "step", "point", "item")
 """Words before "one" and "two" where these number an item."""
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from agent.background_tasks import batch
 from agent.language_model import LanguageModel
-from agent.reasoning.batch import batch
 from agent.reasoning.constraint_prompt import revision_prompt
 from agent.reasoning.constraints import Constraint, text_grammar
 from agent.reasoning.cost import Cost

@@ -8,8 +8,8 @@ import math
 from contextlib import aclosing
 from dataclasses import replace
 
+from agent.background_tasks import batch
 from agent.language_model import LanguageModel
-from agent.reasoning.batch import batch
 from agent.reasoning.constraint_prompt import EXAMPLE_TURNS, Sentence, constraint_prompt, sentences
 from agent.reasoning.constraints import (
     CONSTRAINTS,

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from statistics import mean
 
+from agent.background_tasks import batch
 from agent.language_model import LanguageModel
 from agent.reasoning.answers import program_answer, steps_answer, vote
-from agent.reasoning.batch import batch
 from agent.reasoning.cost import Cost
 from agent.reasoning.equations import corrected
 from agent.reasoning.prompt import (
@@ -70,9 +70,6 @@ _UNLIKELY = -12.0
 
 _LEAD = 3
 """With so many votes more than any other, an answer is taken although the samples that are left could overtake it."""
-
-_Check = Callable[[str, int], str | None]
-"""A text and how much of it has been checked → the text up to what is wrong, mended; None if nothing is."""
 
 _CONCLUSION = "\n\nYou have worked it out, and answer now with the result:\n{text}\n\nSo the answer is {answer}."
 

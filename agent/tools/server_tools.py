@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.background_tasks import cancel
 from agent.program.units import load_units
 from agent.program.values import local_time
 from agent.storage import data_folder
@@ -128,9 +129,7 @@ class ServerTools:
             await asyncio.gather(*(server.listed.wait() for server in self._mcp_servers))
             yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(tasks)
             for service in self._services:
                 await service.close()
             if self._data is not None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
 
+from agent.words.english.number_words import SMALL, TENS, ordinal
+
 MAX_WORDS = 50
 """A longer answer is not speakable: 50 words are about 20 seconds of speech, and the default instructions ask for
 one or two short sentences."""
@@ -218,19 +220,10 @@ def _value(word: str) -> float | None:
 
 # Normalization.
 
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-_UNITS += ["seventeen", "eighteen", "nineteen"]
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_SMALL = {word: value for value, word in enumerate(_UNITS)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
+_SMALL = {word: n for n, word in enumerate(SMALL)} | {word: 10 * n for n, word in enumerate(TENS, 2)}
 _NUMBER_WORDS = frozenset(_SMALL)
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_ORDINALS = {
-    **{word: n for n, word in enumerate("first second third fourth fifth sixth seventh eighth ninth tenth".split(), 1)},
-    "eleventh": 11,
-    "twelfth": 12,
-    **{f"{word}th": value for word, value in _SMALL.items() if 13 <= value < 20},
-    **{f"{word.removesuffix('y')}ieth": 10 * n for n, word in enumerate(_TENS, 2)},
-}
+_ORDINALS = {ordinal(n): n for n in (*range(1, 20), *range(20, 100, 10))}
 _DENOMINATORS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
 _DENOMINATORS |= {"tenth": 10, "hundredth": 100}
 _DENOMINATORS |= {f"{word}s": value for word, value in _DENOMINATORS.items() if word not in ("half", "halves")}

@@ -17,6 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
+from agent.background_tasks import cancel
 from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.access.usage import NO_KEY, UsageMeter, current_meter
@@ -183,10 +184,7 @@ class BatchRunner:
         with suppress(ValueError):
             self._turns.remove(name)
         if work is not None:
-            tasks = tuple(work.tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(work.tasks)
 
     async def _start_requests(self) -> None:
         """Answer requests of all batches in turn, as many as there is room for."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
-from agent.reasoning.batch import batch
+from agent.background_tasks import batch
 from server.api_errors import APIError
 from server.server_sent_events import event, event_response
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from agent.background_tasks import cancel
 from server.access.admission import Dismissal, Refused
 from server.access.rate import TokenBucket
 from server.access.usage import current_meter, key_name
@@ -175,9 +176,7 @@ class _Connection:
                 _log.warning("disconnected the client at %s: it does not read its events", self._socket.client)
                 code = _TRY_AGAIN_LATER
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(tasks)
         if displaced.is_set():
             session.detach()
             await _close(self._socket, _GOING_AWAY, "the client has come back on another connection")

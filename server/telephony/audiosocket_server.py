@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from agent.background_tasks import cancel
 from server.access.admission import Refused
 from server.telephony.carriers.audiosocket import HEADER_BYTES, AudioSocket
 from server.telephony.dialect import BadCall, BadMessage, Frame
@@ -42,9 +43,7 @@ async def audiosocket_server(listener: socket.socket, telephony: Telephony) -> A
         yield
     finally:
         server.close()
-        for task in tuple(calls):
-            task.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await cancel(calls)
 
 
 async def _accept_call(

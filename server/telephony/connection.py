@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from agent.background_tasks import BackgroundTasks, supervised
+from agent.background_tasks import BackgroundTasks, cancel, supervised
 from server.access.admission import Slot
 from server.access.rate import TokenBucket
 from server.realtime.conversation import RealtimeConversation
@@ -229,9 +229,7 @@ class Connection:
             _log.exception("the call %s failed", self._name)
             code, reason = INTERNAL_ERROR, "the server failed"
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(tasks)
             await self._tasks.close()
             if self._admitted is not None and self._conversation is not None:
                 await self._conversation.close()

@@ -6,16 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.claims import NOT_DONE, deeds_of, handing_over_tasks, without_claims
+from agent.claims import NOT_DONE, handing_over_tasks, without_claims
 from chat.progress import Progress
 from chat.types import Tool
 
-DEEDS = deeds_of(
-    [
-        Tool("unlock_door", "Unlock the front door.", {}),
-        Tool("setLight", "Turn the light of a room on or off.", {}),
-        Tool("send_money", "Send money to somebody.", {}),
-    ]
+TOOLS = (
+    Tool("unlock_door", "Unlock the front door.", {}),
+    Tool("setLight", "Turn the light of a room on or off.", {}),
+    Tool("send_money", "Send money to somebody.", {}),
 )
 
 
@@ -29,7 +27,7 @@ async def replying(text: str) -> AsyncIterator[Progress]:
 
 async def said(text: str) -> list[str]:
     """What is said of a text that is written word by word."""
-    return [progress.committed async for progress in without_claims(replying(text), DEEDS)]
+    return [progress.committed async for progress in without_claims(replying(text), TOOLS)]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ async def test_drafts_that_follow_what_is_held_back_are_not_shown() -> None:
         yield Progress("", draft="is open")
         yield Progress("is open ", draft="now")
 
-    shown = [(progress.committed, progress.draft) async for progress in without_claims(drafting(), DEEDS)]
+    shown = [(progress.committed, progress.draft) async for progress in without_claims(drafting(), TOOLS)]
     assert shown[:2] == [("", ""), ("", "")] and shown[2][0] == "The door is open "
 
 
