@@ -1,12 +1,13 @@
-"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.toml`, `premises.toml`),
-whether it is an emergency (`emergencies.toml`), or whether it needs a tool (`tasks.toml`, and what programs are written
-for, `programs.txt.xz`): training data of the request classifier. A request is labelled by what was said before it.
-Whether it needs a tool is also asked with other instructions, with functions of others, and after passages of
-documents.
+"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.toml.xz`,
+`premises.toml`), whether it is an emergency (`emergencies.toml`), or whether it needs a tool (`tasks.toml.xz`, and what
+programs are written for, `programs.txt.xz`): training data of the request classifier. A request is labelled by what was
+said before it. Whether it needs a tool is also asked with other instructions, with functions of others, and after
+passages of documents.
 """
 
 from __future__ import annotations
 
+import lzma
 import random
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +23,9 @@ from lab.convert.tool_prompts import TOOL_SETS
 from model.engine.request_classifier import KINDS, RequestKind
 
 _DATA, _TOPICS, _PREMISES, _TASKS, _EMERGENCIES = (
-    tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
-    for name in ("requests", "topics", "premises", "tasks", "emergencies")
+    tomllib.loads((lzma.decompress(content) if name.endswith(".xz") else content).decode())
+    for name in ("requests.toml", "topics.toml.xz", "premises.toml", "tasks.toml.xz", "emergencies.toml")
+    for content in (Path(__file__).with_name(name).read_bytes(),)
 )
 
 _GREETED_SHARE, _VARIED_SHARE = 0.25, 0.4
