@@ -147,7 +147,7 @@ def serve() -> None:
     """The server. For each line that it reads it prints what it has used so far; after the last one it ends."""
     models = load_speech_models(ModelOptions(), Console(stderr=True))
     meter = _Meter(models)
-    context = ServerContext(FreeLanguageModel, models, "none", Admission(64), local=True)
+    context = ServerContext(FreeLanguageModel, models, "none", Admission(64))
     config = uvicorn.Config(
         build_app(context, TelephonySettings(), None), port=0, ws="websockets-sansio", log_level="warning"
     )

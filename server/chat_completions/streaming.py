@@ -10,7 +10,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
-from agent.background_tasks import batch
+from agent.background_tasks import batch, cancel
 from server.api_errors import APIError
 from server.server_sent_events import event, event_response
 
@@ -78,9 +78,7 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
             raise ClientDisconnect()
         return task.result()
     finally:
-        for pending in (task, hang_up):
-            pending.cancel()
-        await asyncio.gather(task, hang_up, return_exceptions=True)
+        await cancel((task, hang_up))
 
 
 async def _disconnected(request: Request) -> None:

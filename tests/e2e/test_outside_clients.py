@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.benchmarks.client_environments import Client
-from lab.benchmarks.realtime_clients.__main__ import CLIENTS, converse, faults, record_sentences
+from lab.benchmarks.client_environments import Client, report_of
+from lab.benchmarks.realtime_clients.__main__ import CLIENTS, faults, record_sentences
 from lab.benchmarks.text_clients import __main__ as text_clients
 from tests.e2e.conftest import skip_or_fail
 from tests.real_time import retried_under_load
@@ -44,20 +44,20 @@ async def test_openais_agents_speak_are_interrupted_and_call_a_function(
     command, folder = installed["agents"]
     record_sentences(tmp_path)
     try:
-        report = await converse(command, server, tmp_path, folder)
+        report = await report_of(command, server, tmp_path, folder)
     except RuntimeError as error:
         raise AssertionError(f"the client failed: {error}") from None
     assert faults(report) == []
 
 
 @pytest.mark.parametrize("name", ["vercel", "langchain"])
-def test_clients_of_the_text_api_stream_call_functions_and_get_structured_output(
+async def test_clients_of_the_text_api_stream_call_functions_and_get_structured_output(
     server: str, installed: Installed, name: str
 ) -> None:
     command, folder = installed[name]
-    assert text_clients.faults(text_clients.run_client(command, server, folder)) == []
+    assert text_clients.faults(await report_of(command, server, folder)) == []
 
 
-def test_coheres_client_ranks_passages(server: str, installed: Installed) -> None:
+async def test_coheres_client_ranks_passages(server: str, installed: Installed) -> None:
     command, folder = installed["cohere"]
-    assert text_clients.faults(text_clients.run_client(command, server, folder)) == []
+    assert text_clients.faults(await report_of(command, server, folder)) == []

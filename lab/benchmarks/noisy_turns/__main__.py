@@ -1,14 +1,13 @@
 """How late the end of speech is detected in noise: from the true last sample to the detected one, on the audio clock.
 
     python -m lab.benchmarks.noisy_turns FOLDER [--half held-out] [--sentences 2]
-        [--remedies | --conversation | --words]
+        [--remedies | --conversation]
     python -m lab.benchmarks.noisy_turns FOLDER --half clauses --sentences 8 --conversation --completion 0.98
 
 FOLDER is made by `lab.benchmarks.noisy_turns.sources`. Without options: the served detector, by SNR and by noise.
-`--remedies` compares what was tried; `--words` asks the recognizer itself when the last word ended; `--conversation`
-plays the turns to whole sessions, with the recognizer and the endpointer and without a language model. The second
-command plays clauses with a pause of 0.35 s between them to a session whose language model takes everything for
-complete.
+`--remedies` compares what was tried; `--conversation` plays the turns to whole sessions, with the recognizer and the
+endpointer and without a language model. The second command plays clauses with a pause of 0.35 s between them to a
+session whose language model takes everything for complete.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from lab.benchmarks.noisy_turns.conversation import HeardTurn, converse
 from lab.benchmarks.noisy_turns.remedies import detectors
 from lab.benchmarks.noisy_turns.simulation import Detection, detect
 from lab.benchmarks.noisy_turns.turns import NoisyTurn, noisy_turns
-from lab.benchmarks.noisy_turns.words import last_word_age_ms
 from model.hub.store import ModelStore
 from voice.asr import Recognizer
 from voice.audio.codec import RECOGNITION_RATE
@@ -54,16 +52,12 @@ def main(
     *,
     remedies: Annotated[bool, typer.Option("--remedies")] = False,
     conversation: Annotated[bool, typer.Option("--conversation")] = False,
-    words: Annotated[bool, typer.Option("--words")] = False,
     completion: Annotated[float | None, typer.Option(help="The language model's verdict on every text.")] = None,
 ) -> None:
     """Print the tables of docs/benchmarks/noise.md."""
     turns = list(noisy_turns(folder / half, tuple(snr or _SNRS_DB), sentences))
     if conversation:
         _converse(turns, completion)
-        return
-    if words:
-        _print_words(turns)
         return
     found = detectors()
     for name in found if remedies else ("served",):
@@ -113,24 +107,6 @@ def _print_detections(
 
 def _delay(found: Detection) -> float:
     return _MISSED_MS if found.delay_ms is None else found.delay_ms
-
-
-def _print_words(turns: Sequence[NoisyTurn]) -> None:
-    """The end of the recognizer's last word, in interim transcripts at several moments."""
-    recognizer = Recognizer(ModelStore().locate("whisper-base"), workers=1)
-    table = Table(
-        "audio up to", "turns", "end of the last word, from the audio's end: p5", "p50", "p95", "over 300 ms ago"
-    )
-    for after_ms in (-600, -300, 0, 300, 600, 900):
-        ages = [age for turn in turns if (age := last_word_age_ms(turn, recognizer, after_ms)) is not None]
-        table.add_row(
-            f"{after_ms:+d} ms",
-            str(len(ages)),
-            *(f"{np.percentile(ages, q):.0f}" for q in (5, 50, 95)),
-            f"{sum(age > 300 for age in ages) / max(1, len(ages)):.0%}",
-        )
-    table.title = "moments relative to the true end of the speech"
-    _console.print(table)
 
 
 def _converse(turns: Sequence[NoisyTurn], completion: float | None) -> None:
