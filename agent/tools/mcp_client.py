@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, Implementation
 from pydantic import ValidationError
 
+from agent.background_tasks import cancel
 from agent.tools.function_tool import MAX_OUTPUT_CHARACTERS
 from agent.tools.mcp_tool import McpError, McpTool, is_readable_schema
 
@@ -99,8 +100,7 @@ class McpClient:
         if self._connection is not None:
             self._connection.cancel()
             await asyncio.wait([self._connection], timeout=_CLOSE_S)
-            self._connection.cancel()
-            await asyncio.gather(self._connection, return_exceptions=True)
+            await cancel([self._connection])
 
     @asynccontextmanager
     async def _connected(self, limit_s: float) -> AsyncIterator[Client]:

@@ -25,6 +25,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from agent.background_tasks import cancel
 from model.hub.catalog import QWEN_05B
 from server.access.admission import Admission
 from server.access.prices import PriceList
@@ -142,8 +143,7 @@ async def measure(model: str, kinds: list[str], count: int, prices: PriceList) -
                 kind, f"{count:,}", f"{count / seconds:.1f}", f"{right / count:.1%}", f"{read:,}", f"{cached:,}",
                 f"{written:,}", f"{cost:.4f}", f"{cpu_s:.0f}",
             )  # fmt: skip
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await cancel([running])
         store.close()
     engine.close()
     return table

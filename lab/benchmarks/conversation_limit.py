@@ -28,6 +28,7 @@ import numpy as np
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from agent.background_tasks import cancel
 from lab.benchmarks.spoken_turn import record
 from lab.simulator.microphone import Microphone
 from voice.audio.codec import Samples, to_pcm16
@@ -83,8 +84,7 @@ async def converse(address: str, recordings: Sequence[Samples], outcome: Outcome
         except TimeoutError:
             outcome.counts["not answered"] += 1
         finally:
-            streaming.cancel()
-            await asyncio.gather(streaming, return_exceptions=True)
+            await cancel([streaming])
 
 
 async def call_together(address: str, callers: int, minutes: float, recordings: Sequence[Samples]) -> Outcome:
@@ -100,9 +100,7 @@ async def call_together(address: str, callers: int, minutes: float, recordings: 
 
     tasks = [asyncio.create_task(caller(number)) for number in range(callers)]
     await asyncio.sleep(60 * minutes)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancel(tasks)
     return outcome
 
 

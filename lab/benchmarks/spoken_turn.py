@@ -15,6 +15,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from agent.background_tasks import cancel
 from lab.report.corpus import bounds_ms
 from lab.simulator.microphone import Microphone
 from lab.simulator.player import Player
@@ -121,9 +122,7 @@ async def speak(url: str, recording: Samples, session: dict[str, Any], output: s
                 raise TimeoutError(f"no answer, only {client.event_types}")
             await asyncio.sleep(_LISTEN_S)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(tasks)
     speech_end = start + bounds_ms(recording)[1] / 1000
     first_audible = client.player.first_audible()
     assert first_audible is not None

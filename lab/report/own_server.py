@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from agent.background_tasks import cancel
 from lab.simulator.errors import ServerUnavailable
 from server.serving.options import ModelOptions
 
@@ -70,8 +71,7 @@ async def own_server(options: Sequence[str], *, phone: str | None = None) -> Asy
     finally:
         await _stop(process)
         if reading is not None:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await cancel([reading])
         data.cleanup()
 
 

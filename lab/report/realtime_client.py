@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
+from agent.background_tasks import cancel
 from lab.report.corpus import TURNS_PER_SPEAKER, SpokenTurn
 from lab.report.measure import RESPONSE_TIMEOUT_S, Measurement, ResponseObservation, TurnObservation, measure
 from lab.simulator.errors import ServerUnavailable, unreachable, without_query
@@ -204,9 +205,7 @@ class RealtimeClient:
 
     async def close(self) -> None:
         """Close the microphone and stop receiving."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
 
     async def speak_turn(self, turn: SpokenTurn) -> TurnObservation:
         """Speak one turn, observe the response, and wait until the conversation is silent. Raises ConnectionClosed."""

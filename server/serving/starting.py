@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from agent.background_tasks import cancel
 from server.page import PageFiles
 from server.security_headers import SecurityHeaders
 from server.serving.service import Service
@@ -83,8 +84,7 @@ class StartingApp:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self._start.visited.set()
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        await cancel([starting])
         await self._stack.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
